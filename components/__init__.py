@@ -1,0 +1,1 @@
+"""The pipeline's own components, one package each."""

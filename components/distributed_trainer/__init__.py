@@ -1,0 +1,1 @@
+"""The trainer as a component: packed rows in, SavedModel and training log out."""

@@ -1,0 +1,71 @@
+"""DistributedTrainer: TFX's Trainer, fed with packed rows.
+
+Its executor prepares the arguments of TFX's trainer contract (`FnArgs`) and calls the same `run_fn`
+that a worker process calls.
+"""
+
+import json
+
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import channel, component_spec, standard_artifacts
+
+from components.distributed_trainer.executor import Executor
+from components.sequence_packer.artifact import PackedRows
+from trainer_module.config import ModelConfig, TrainConfig
+
+
+class DistributedTrainerSpec(component_spec.ComponentSpec):
+    """Channels and properties of DistributedTrainer."""
+
+    PARAMETERS = {
+        "model_config": component_spec.ExecutionParameter(type=str),
+        "train_config": component_spec.ExecutionParameter(type=str),
+        "checkpoint_root": component_spec.ExecutionParameter(type=str),
+        "code_hash": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "rows": component_spec.ChannelParameter(type=PackedRows),
+        "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
+    }
+    OUTPUTS = {
+        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
+        "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
+    }
+
+
+class DistributedTrainer(base_component.BaseComponent):
+    """Pretrains a decoder-only language model on packed rows."""
+
+    SPEC_CLASS = DistributedTrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self,
+        rows: channel.BaseChannel,
+        transform_graph: channel.BaseChannel,
+        model_config: ModelConfig,
+        train_config: TrainConfig,
+        checkpoint_root: str,
+        code_hash: str,
+    ):
+        """Makes the component.
+
+        Args:
+          rows: SequencePacker's rows, with the splits `train` and `eval`.
+          transform_graph: Transform's graph, whose assets hold the tokenizer.
+          model_config, train_config: sections of the configuration; kept as JSON in the execution's properties.
+          checkpoint_root: folder in which trainings keep checkpoints across runs.
+          code_hash: of the training code, so that the cache notices an edit.
+        """
+        super().__init__(
+            DistributedTrainerSpec(
+                rows=rows,
+                transform_graph=transform_graph,
+                model_config=json.dumps(model_config.model_dump(), sort_keys=True),
+                train_config=json.dumps(train_config.model_dump(), sort_keys=True),
+                checkpoint_root=checkpoint_root,
+                code_hash=code_hash,
+                model=channel.Channel(type=standard_artifacts.Model),
+                model_run=channel.Channel(type=standard_artifacts.ModelRun),
+            )
+        )

@@ -1,0 +1,269 @@
+"""The configuration: one YAML file is one run. Every setting stands here or in `trainer_module.config`, once.
+
+Relative paths are taken from the folder in which the command runs.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from foundation.errors import ConfigError
+from trainer_module.config import ModelConfig, Section, TrainConfig
+
+
+class CorpusConfig(Section):
+    """The documents, as `tokenmill ingest` writes them."""
+
+    documents: str
+    """Folder that holds `span-N/` folders of document shards."""
+
+    span: int | None = Field(None, ge=0)
+    """Span to train on. Null: the newest."""
+
+    eval_buckets: int = Field(1, ge=1, le=999)
+    """Documents whose id hashes into this many of `hash_buckets` are held out for evaluation."""
+
+    hash_buckets: int = Field(20, ge=2, le=1000)
+    """Buckets into which documents are hashed; the rest is trained on."""
+
+    @model_validator(mode="after")
+    def _some_training_data(self) -> "CorpusConfig":
+        if self.eval_buckets >= self.hash_buckets:
+            raise ValueError(
+                f"eval_buckets {self.eval_buckets} leaves none of {self.hash_buckets} hash_buckets to train on; lower it"
+            )
+        return self
+
+
+class TokenizerConfig(Section):
+    """The SentencePiece BPE tokenizer; its size is `model.vocab_size`."""
+
+    split_digits: bool = False
+    """Every digit is a piece of its own."""
+
+    max_words: int = Field(500_000, ge=1)
+    """Most frequent words (runs between spaces and line ends) from which the pieces are learned."""
+
+
+class PackingConfig(Section):
+    """How documents become rows of `model.seq_len` tokens."""
+
+    policy: Literal["concat", "best_fit", "pad"] = "concat"
+    """concat: documents run on and are cut at row ends; best_fit: cut only if longer than a row; pad: one per row."""
+
+    tokens_per_shard: int = Field(16_000_000, ge=1000)
+    """Tokens of a shard of rows, about; a shard is packed in memory."""
+
+
+class EvaluationConfig(Section):
+    """The verdict on the held-out documents."""
+
+    max_bits_per_byte: float = Field(8.0, gt=0)
+    """The model is blessed if its bits per byte over all held-out documents are at most this."""
+
+    slice_by_source: bool = True
+    """Metrics for each `source` beside the overall ones."""
+
+
+class RegistryConfig(Section):
+    """Where blessed models go: `folder/NAME/VERSION`, as TensorFlow Serving watches it."""
+
+    folder: str = "registry"
+    """Root of the registry."""
+
+    keep_versions: int = Field(10, ge=2)
+    """Newest versions that stay; the served one and its predecessor always do."""
+
+
+class BeamConfig(Section):
+    """How the data components run."""
+
+    num_workers: int = Field(1, ge=1, le=256)
+    """Threads or processes of Beam's direct runner."""
+
+    running_mode: Literal["in_memory", "multi_threading", "multi_processing"] = "in_memory"
+    """Mode of Beam's direct runner; in_memory is the fastest for a corpus below a gigabyte or so."""
+
+    @property
+    def pipeline_args(self) -> list[str]:
+        """Beam's own flags."""
+        return [
+            "--runner=DirectRunner",
+            f"--direct_running_mode={self.running_mode}",
+            f"--direct_num_workers={self.num_workers}",
+        ]
+
+
+class RunConfig(Section):
+    """One run: everything that decides its result, and where it is kept."""
+
+    name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z][a-z0-9-]*$")
+    """Name of the pipeline and of the model: lower-case letters, digits, hyphens."""
+
+    run_root: str = "runs"
+    """Folder under which `NAME/` keeps artifacts, ML Metadata, checkpoints and logs."""
+
+    corpus: CorpusConfig
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    packing: PackingConfig = PackingConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    registry: RegistryConfig = RegistryConfig()
+    beam: BeamConfig = BeamConfig()
+
+    @property
+    def root(self) -> Path:
+        """`run_root/name`, absolute."""
+        return Path(self.run_root).absolute() / self.name
+
+    @property
+    def artifact_root(self) -> Path:
+        """Root of the pipeline's artifacts."""
+        return self.root / "artifacts"
+
+    @property
+    def metadata_path(self) -> Path:
+        """ML Metadata's SQLite file."""
+        return self.root / "metadata.sqlite"
+
+    @property
+    def log_folder(self) -> Path:
+        """Logs and events of the runs."""
+        return self.root / "logs"
+
+    @property
+    def checkpoint_root(self) -> Path:
+        """Checkpoints; one folder for each distinct training."""
+        return self.root / "checkpoints"
+
+    @property
+    def documents_folder(self) -> Path:
+        return Path(self.corpus.documents).absolute()
+
+    @property
+    def registry_folder(self) -> Path:
+        return Path(self.registry.folder).absolute()
+
+
+def load_config(path: str | os.PathLike[str], overrides: list[str] | None = None) -> RunConfig:
+    """Reads a run's configuration.
+
+    Args:
+      path: a YAML file.
+      overrides: `key.path=value` settings that win over the file; the value is YAML, too.
+
+    Raises:
+      ConfigError: the file cannot be read, or a key or value is wrong; one line for each fault, naming file, key,
+        value and remedy.
+    """
+    values = _read_yaml(Path(path))
+    origin = dict.fromkeys(_leaves(values), str(path))
+    for override in overrides or []:
+        key, value = _parse_override(override)
+        _set(values, key, value, override)
+        origin[key] = f"--set {override}"
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(details, origin, str(path)) for details in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key given twice, which YAML would silently resolve to the last, and reads 1e-3 as a number."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-3 for text, since it lacks a point; YAML 1.2 and everyone who writes learning rates do not.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; give a run's configuration, e.g. configs/demo.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    values = _parse_yaml(text, str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds no settings; write `key: value` lines. Received: {values!r}")
+    return values
+
+
+def _parse_yaml(text: str, place: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader: builds plain values only
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ConfigError(f"{place}{where}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{place}: not valid YAML: {error}") from None
+
+
+def _parse_override(override: str) -> tuple[str, Any]:
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", key):
+        raise ConfigError(f"--set {override}: write key=value, e.g. --set train.steps=50")
+    return key, _parse_yaml(text, f"--set {override}")
+
+
+def _set(values: dict[str, Any], key: str, value: Any, override: str) -> None:
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override}: {parent} is not a section. Received: {parent}={child!r}")
+        values = child
+    values[leaf] = value
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in values.items():
+        found.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            found += _leaves(value, f"{prefix}{key}.")
+    return found
+
+
+def _explain(details: ErrorDetails, origin: dict[str, str], path: str) -> str:
+    """One line for one fault: where it was set, the key, what is wrong, the value, the remedy."""
+    parts = [str(part) for part in details["loc"]]
+    key = ".".join(parts)
+    place = origin.get(key, path)
+    message = details["msg"].removeprefix("Value error, ")
+    kind = details["type"]
+    if kind == "extra_forbidden":
+        known = _known_keys(parts[:-1])
+        return f"{place}: {key}: unknown key; known here: {', '.join(known)}. Received: {details['input']!r}"
+    if kind == "missing":
+        return f"{place}: {key}: must be set; add it to the file"
+    if kind == "value_error":  # our own validators say value and remedy themselves
+        return f"{place}: {key or 'the whole'}: {message}"
+    return f"{place}: {key}: {message[0].lower()}{message[1:]}; change it. Received: {details['input']!r}"
+
+
+def _known_keys(parts: list[str]) -> list[str]:
+    section: Any = RunConfig
+    for part in parts:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)

@@ -1,0 +1,136 @@
+"""The graph: from documents to a pushed model. One definition for every runner.
+
+documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- ImportSchemaGen)
+             CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> Evaluator -> RegistryPusher
+"""
+
+import dataclasses
+from pathlib import Path
+
+from tfx import v1 as tfx
+from tfx.dsl.components.base.base_node import BaseNode
+
+from components.distributed_trainer.component import DistributedTrainer
+from components.evaluator.eval_config import make_eval_config
+from components.registry_pusher.component import RegistryPusher
+from components.sequence_packer.component import SequencePacker
+from components.tokenizer.learning import LearningOptions
+from components.tokenizer.preprocessing import PREPROCESSING_FN
+from foundation.documents import DOC_ID, DOCUMENT_FILE_PREFIX
+from foundation.source_hash import source_hash
+from pipeline.config import RunConfig
+
+SCHEMA_FILE = Path(__file__).resolve().parent.parent / "schema" / "corpus.pbtxt"
+
+
+def create_pipeline(config: RunConfig) -> tfx.dsl.Pipeline:
+    """The pipeline of one configuration, with ML Metadata in SQLite."""
+    return tfx.dsl.Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=str(config.artifact_root),
+        components=create_components(config),
+        enable_cache=True,
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(config.metadata_path)
+        ),
+        beam_pipeline_args=config.beam.pipeline_args,
+    )
+
+
+def create_components(config: RunConfig) -> list[BaseNode]:
+    """Every component, wired."""
+    corpus_gen = _corpus_gen(config)
+    statistics_gen = tfx.components.StatisticsGen(examples=corpus_gen.outputs["examples"])
+    schema_gen = tfx.components.SchemaGen(statistics=statistics_gen.outputs["statistics"])
+    import_schema_gen = tfx.components.ImportSchemaGen(schema_file=str(SCHEMA_FILE))
+    schema = import_schema_gen.outputs["schema"]
+    example_validator = tfx.components.ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema)
+    transform = _transform(config, corpus_gen, schema)
+    packer = SequencePacker(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        seq_len=config.model.seq_len,
+        vocab_size=config.model.vocab_size,
+        policy=config.packing.policy,
+        tokens_per_shard=config.packing.tokens_per_shard,
+        code_hash=source_hash("components/sequence_packer", "foundation"),
+    )
+    trainer = DistributedTrainer(
+        rows=packer.outputs["rows"],
+        transform_graph=transform.outputs["transform_graph"],
+        model_config=config.model,
+        train_config=config.train,
+        checkpoint_root=str(config.checkpoint_root),
+        code_hash=source_hash("components/distributed_trainer", "trainer_module", "foundation"),
+    )
+    evaluator = tfx.components.Evaluator(
+        examples=corpus_gen.outputs["examples"],
+        model=trainer.outputs["model"],
+        example_splits=["eval"],
+        eval_config=make_eval_config(
+            max_bits_per_byte=config.evaluation.max_bits_per_byte,
+            slice_by_source=config.evaluation.slice_by_source,
+            code_hash=source_hash("components/evaluator"),
+        ),
+    )
+    pusher = RegistryPusher(
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        evaluation=evaluator.outputs["evaluation"],
+        registry_dir=str(config.registry_folder),
+        model_name=config.name,
+        keep_versions=config.registry.keep_versions,
+        code_hash=source_hash("components/registry_pusher", "foundation"),
+    )
+    return [
+        corpus_gen,
+        statistics_gen,
+        schema_gen,
+        import_schema_gen,
+        example_validator,
+        transform,
+        packer,
+        trainer,
+        evaluator,
+        pusher,
+    ]
+
+
+def _corpus_gen(config: RunConfig) -> BaseNode:
+    """Documents into Examples, split by the hash of their ids."""
+    span = "{SPAN}" if config.corpus.span is None else str(config.corpus.span)
+    held_out = config.corpus.eval_buckets
+    splits = [
+        tfx.proto.SplitConfig.Split(name="train", hash_buckets=config.corpus.hash_buckets - held_out),
+        tfx.proto.SplitConfig.Split(name="eval", hash_buckets=held_out),
+    ]
+    return tfx.components.ImportExampleGen(
+        input_base=str(config.documents_folder),
+        input_config=tfx.proto.Input(
+            splits=[tfx.proto.Input.Split(name="documents", pattern=f"span-{span}/{DOCUMENT_FILE_PREFIX}-*")]
+        ),
+        output_config=tfx.proto.Output(
+            split_config=tfx.proto.SplitConfig(splits=splits, partition_feature_name=DOC_ID)
+        ),
+    ).with_id("CorpusGen")
+
+
+def _transform(config: RunConfig, corpus_gen: BaseNode, schema: tfx.types.BaseChannel) -> BaseNode:
+    """Learns the tokenizer from the training split and applies it to both."""
+    options = LearningOptions(
+        vocab_size=config.model.vocab_size,
+        split_digits=config.tokenizer.split_digits,
+        max_words=config.tokenizer.max_words,
+    )
+    return tfx.components.Transform(
+        examples=corpus_gen.outputs["examples"],
+        schema=schema,
+        preprocessing_fn=PREPROCESSING_FN,
+        splits_config=tfx.proto.SplitsConfig(analyze=["train"], transform=["train", "eval"]),
+        # An import path stays the same when the code behind it changes: the hash makes the cache notice.
+        custom_config={
+            "tokenizer": dataclasses.asdict(options),
+            "code_hash": source_hash("components/tokenizer", "trainer_module/tokenization.py", "foundation"),
+        },
+        disable_statistics=True,
+    )

@@ -1,0 +1,1 @@
+"""What executes the graph, and the command line."""

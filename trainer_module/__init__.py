@@ -1,0 +1,1 @@
+"""What runs inside a training process: model, input, step, checkpoint, export."""

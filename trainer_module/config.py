@@ -1,0 +1,173 @@
+"""Settings of the model and of its training: the sections `model` and `train` of a run's configuration.
+
+Both travel as JSON to the process that trains and with the exported model.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from foundation.special_tokens import MIN_VOCAB_SIZE
+
+
+class Section(BaseModel):
+    """A frozen part of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """A decoder-only transformer. The defaults are a small Llama-like model."""
+
+    vocab_size: int = Field(4096, ge=MIN_VOCAB_SIZE, le=1_000_000)
+    """Pieces of the tokenizer, special and byte pieces among them."""
+
+    seq_len: int = Field(256, ge=8, le=131_072)
+    """Tokens that the model sees at once; also the length of packed rows."""
+
+    num_layers: int = Field(4, ge=1, le=512)
+    """Transformer blocks."""
+
+    width: int = Field(256, ge=8, le=65_536)
+    """Features of the residual stream (d_model)."""
+
+    num_heads: int = Field(4, ge=1, le=1024)
+    """Attention heads; must divide the width into even parts."""
+
+    num_kv_heads: int | None = Field(None, ge=1, le=1024)
+    """Heads of keys and values (grouped-query attention); must divide num_heads. Null: as many as num_heads."""
+
+    mlp_width: int | None = Field(None, ge=8, le=524_288)
+    """Features inside the MLP. Null: 4 x width for gelu, 8/3 x width rounded up to 32 for swiglu."""
+
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    """Normalization before attention, before the MLP and at the end."""
+
+    position: Literal["rope", "learned"] = "rope"
+    """Rotary phases inside attention, or a learned table added to the embedding."""
+
+    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    """Gated (three matrices) or plain (two matrices, tanh-approximated gelu)."""
+
+    use_bias: bool = False
+    """Biases in the projections of attention and MLP, as in GPT-2."""
+
+    tie_embeddings: bool = True
+    """The output head is the embedding."""
+
+    rope_theta: float = Field(10_000.0, gt=1)
+    """Base of the rotary wavelengths."""
+
+    norm_epsilon: float = Field(1e-5, gt=0, lt=1)
+    """Added to the variance before the square root."""
+
+    init_stddev: float = Field(0.02, gt=0, lt=10)
+    """Standard deviation of initial weights; projections into the residual stream get it over sqrt(2 x num_layers)."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "ModelConfig":
+        if self.width % self.num_heads:
+            near = [h for h in range(1, self.width + 1) if self.width % h == 0 and self.width // h >= 16]
+            raise ValueError(
+                f"num_heads {self.num_heads} does not divide width {self.width}; set num_heads to one of {near}"
+            )
+        if self.head_dim % 2 and self.position == "rope":
+            raise ValueError(
+                f"rope needs an even number of features per head; width {self.width} / num_heads {self.num_heads} = "
+                f"{self.head_dim}; change one of them, or set position: learned"
+            )
+        if self.num_heads % self.kv_heads:
+            raise ValueError(
+                f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}; choose a divisor"
+            )
+        return self
+
+    @property
+    def head_dim(self) -> int:
+        """Features per attention head."""
+        return self.width // self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values, resolved."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def hidden_width(self) -> int:
+        """Features inside the MLP, resolved."""
+        if self.mlp_width:
+            return self.mlp_width
+        return 4 * self.width if self.mlp == "gelu" else -(-(8 * self.width // 3) // 32) * 32
+
+
+class TrainConfig(Section):
+    """The optimization. A step is one update of the weights from `global_batch_size` rows."""
+
+    steps: int = Field(400, ge=1, le=100_000_000)
+    """Updates of the weights in all."""
+
+    global_batch_size: int = Field(16, ge=1, le=1_000_000)
+    """Rows per step, over all workers and microbatches."""
+
+    num_microbatches: int = Field(1, ge=1, le=65_536)
+    """Parts into which a step's rows are cut to save memory; must divide global_batch_size."""
+
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Decides the initial weights and the order of rows."""
+
+    learning_rate: float = Field(1e-3, gt=0, lt=10)
+    """Peak learning rate."""
+
+    warmup_steps: int = Field(20, ge=0)
+    """Steps in which the learning rate rises linearly from 0 to its peak."""
+
+    final_learning_rate: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last step, as a fraction of the peak; between, half a cosine."""
+
+    weight_decay: float = Field(0.1, ge=0, lt=10)
+    """Decoupled (AdamW) decay of matrices; norms, biases and embeddings do not decay."""
+
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """AdamW: decay of the gradient's running mean."""
+
+    beta2: float = Field(0.95, ge=0, lt=1)
+    """AdamW: decay of the squared gradient's running mean."""
+
+    epsilon: float = Field(1e-8, gt=0, lt=1)
+    """AdamW: added to the root of the second moment."""
+
+    clip_norm: float | None = Field(1.0, gt=0)
+    """Largest global norm of the summed gradient. Null: no clipping."""
+
+    compile: Literal["xla", "graph"] = "xla"
+    """How the step is compiled: by XLA, or as a plain TensorFlow graph."""
+
+    log_every: int = Field(10, ge=1)
+    """Steps between two lines of the training log."""
+
+    eval_every: int = Field(200, ge=1)
+    """Steps between two validations; one more follows the last step."""
+
+    eval_rows: int = Field(128, ge=1)
+    """Rows of the eval split, from its start, that a validation reads at most."""
+
+    checkpoint_every: int = Field(200, ge=1)
+    """Steps between two checkpoints; one more follows the last step."""
+
+    keep_checkpoints: int = Field(2, ge=1, le=1000)
+    """Newest checkpoints that stay on the disk."""
+
+    @model_validator(mode="after")
+    def _batch_divides(self) -> "TrainConfig":
+        if self.global_batch_size % self.num_microbatches:
+            divisors = [k for k in range(1, self.global_batch_size + 1) if self.global_batch_size % k == 0]
+            raise ValueError(
+                f"num_microbatches {self.num_microbatches} does not divide global_batch_size "
+                f"{self.global_batch_size}; set num_microbatches to one of {divisors}"
+            )
+        if self.warmup_steps >= self.steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} is not below steps {self.steps}: the learning rate would never "
+                "reach its peak; lower warmup_steps"
+            )
+        return self

@@ -1,0 +1,53 @@
+"""`run_fn`: what TFX calls to train. The only file here that knows TFX, and only the shape of its arguments."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from foundation.rows import PackingManifest
+from trainer_module import export
+from trainer_module.config import ModelConfig, TrainConfig
+from trainer_module.parameters import count_parameters
+from trainer_module.train_log import LOG_NAME
+from trainer_module.training import train
+
+if TYPE_CHECKING:
+    from tfx.components.trainer.fn_args_utils import FnArgs
+
+
+def run_fn(fn_args: "FnArgs") -> None:
+    """Trains on packed rows and exports the model.
+
+    Args:
+      fn_args: `train_files`, `eval_files`: one folder of packed rows each; `serving_model_dir`: where the
+        SavedModel goes; `model_run_dir`: where the training log goes; `custom_config`: `model` and `train`
+        (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
+        model) and `checkpoint_root`.
+    """
+    settings = fn_args.custom_config
+    model_config = ModelConfig.model_validate(settings["model"])
+    config = TrainConfig.model_validate(settings["train"])
+    (train_rows,), (eval_rows,) = (map(Path, files) for files in (fn_args.train_files, fn_args.eval_files))
+    logging.info("training %d parameters for %d steps", count_parameters(model_config), config.steps)
+
+    trained = train(model_config, config, train_rows, eval_rows, Path(settings["checkpoint_root"]))
+
+    manifest = PackingManifest.load(train_rows)
+    export.export(
+        fn_args.serving_model_dir,
+        model_config,
+        {name: variable.value() for name, variable in trained.state.params.items()},
+        Path(settings["tokenizer"]).read_bytes(),
+        facts={
+            "train": config.model_dump(),
+            "num_parameters": count_parameters(model_config),
+            "validation_loss": trained.validation_loss,
+            "tokenizer_sha256": manifest.tokenizer_sha256,
+            "training_fingerprint": trained.fingerprint,
+        },
+    )
+    run_folder = Path(fn_args.model_run_dir)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(trained.log_path, run_folder / LOG_NAME)

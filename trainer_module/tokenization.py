@@ -1,0 +1,71 @@
+"""Text to token ids and back, inside a graph: the one definition that Transform and the exported model share.
+
+A document is bos, the pieces of its text, eos. The SentencePiece model uses identity normalization
+and byte fallback, so every text comes back byte for byte. One character needs help: SentencePiece
+writes a space as U+2581, so a U+2581 in the text would come back as a space. It is escaped before and
+unescaped after. The escape character is SUBSTITUTE (U+001A), which hardly occurs in text.
+
+`tensorflow_text` registers the op: whoever loads a graph with it must import tensorflow_text first.
+"""
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from foundation.special_tokens import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS
+
+_ESCAPE = "\x1a"
+_MARKER = "\u2581"
+_ESCAPED_ESCAPE = _ESCAPE + "a"
+_ESCAPED_MARKER = _ESCAPE + "b"
+
+
+def escape(text: tf.Tensor) -> tf.Tensor:
+    """Makes U+2581 safe for SentencePiece. Strings of any shape."""
+    # After the first step every escape character is followed by "a", so the second adds no ambiguity.
+    text = tf.strings.regex_replace(text, _ESCAPE, _ESCAPED_ESCAPE)
+    return tf.strings.regex_replace(text, _MARKER, _ESCAPED_MARKER)
+
+
+def unescape(text: tf.Tensor) -> tf.Tensor:
+    """The inverse of `escape`."""
+    text = tf.strings.regex_replace(text, _ESCAPED_MARKER, _MARKER)
+    return tf.strings.regex_replace(text, _ESCAPED_ESCAPE, _ESCAPE)
+
+
+def escape_text(text: str) -> str:
+    """`escape` for a Python string."""
+    return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_MARKER, _ESCAPED_MARKER)
+
+
+class Tokenizer(tf.Module):
+    """A SentencePiece model inside the graph that uses it. A module, so that a SavedModel takes it along."""
+
+    def __init__(self, model: bytes):
+        """Takes a serialized SentencePiece model whose special tokens are those of `foundation.special_tokens`."""
+        super().__init__(name="tokenizer")
+        self._op = tf_text.SentencepieceTokenizer(model=model)
+
+    def pieces(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Ids of the text alone: [B] string -> [B, (pieces)] int32."""
+        return self._op.tokenize(escape(text))
+
+    def document(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Ids of whole documents: [B] string -> [B, (1 + pieces + 1)] int32."""
+        pieces = self.pieces(text)
+        return tf.concat([_column(pieces, BOS_ID), pieces, _column(pieces, EOS_ID)], axis=1)
+
+    def prompt(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Ids of documents that go on: [B] string -> [B, (1 + pieces)] int32."""
+        pieces = self.pieces(text)
+        return tf.concat([_column(pieces, BOS_ID), pieces], axis=1)
+
+    def text(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
+        """[B, (tokens)] int32 -> [B] string. Special tokens give nothing; broken UTF-8 becomes U+FFFD."""
+        pieces = tf.ragged.boolean_mask(token_ids, token_ids >= NUM_SPECIAL_TOKENS)
+        return unescape(self._op.detokenize(pieces))
+
+
+def _column(like: tf.RaggedTensor, token_id: int) -> tf.RaggedTensor:
+    """[B, 1] of one id."""
+    values = tf.fill([like.nrows()], tf.constant(token_id, tf.int32))
+    return tf.RaggedTensor.from_uniform_row_length(values, 1)
