@@ -71,7 +71,7 @@ class RowFormat:
         """
         dtype = np.dtype(self.dtype).newbyteorder("<")
         both = np.stack([token_ids, segment_ids], axis=1).astype(dtype)
-        return both.reshape(len(token_ids), -1).view(np.uint8)
+        return both.reshape(len(token_ids), 2 * self.row_len).view(np.uint8)
 
     def decode(self, payloads: bytes | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The inverse of `encode`: payloads in sequence to (token_ids, segment_ids), each [rows, seq_len + 1]."""

@@ -209,7 +209,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 def _parse_yaml(text: str, place: str) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader: builds plain values only
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # a SafeLoader: builds plain values only
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

@@ -90,7 +90,7 @@ def score(config: ModelConfig, params: model.Params, documents: tf.RaggedTensor)
     _, nll, hits = tf.while_loop(lambda index, *_: index < rounds, body, (0, nll, hits), parallel_iterations=1)
     batch = documents.nrows(out_type=tf.int32)
     return Scores(
-        tf.math.unsorted_segment_sum(nll.concat()[:total], document, batch),
+        tf.math.unsorted_segment_sum(tf.reshape(nll.stack(), [-1])[:total], document, batch),
         tf.cast(num_predictions, tf.int64),
-        tf.math.unsorted_segment_sum(hits.concat()[:total], document, batch),
+        tf.math.unsorted_segment_sum(tf.reshape(hits.stack(), [-1])[:total], document, batch),
     )

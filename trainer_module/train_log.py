@@ -8,6 +8,7 @@ out), `seconds` (wall time since this process began to train). Validations: `ste
 """
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class TrainLog:
         )
         self._pending = []
         self._window_started, self._pause_s = time.monotonic(), 0.0
-        if loss != loss or abs(loss) == float("inf"):
+        if not math.isfinite(loss):
             raise TrainingError(
                 f"step {step}: the loss is {loss} (mean since step {step - self._log_every}); lower "
                 "train.learning_rate, lengthen train.warmup_steps or set train.clip_norm"

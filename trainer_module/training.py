@@ -6,7 +6,6 @@ import json
 import time
 from pathlib import Path
 
-import tensorflow as tf
 from absl import logging
 
 from foundation.errors import TrainingError

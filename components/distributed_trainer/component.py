@@ -5,6 +5,7 @@ that a worker process calls.
 """
 
 import json
+from typing import ClassVar
 
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
@@ -17,17 +18,17 @@ from trainer_module.config import ModelConfig, TrainConfig
 class DistributedTrainerSpec(component_spec.ComponentSpec):
     """Channels and properties of DistributedTrainer."""
 
-    PARAMETERS = {
+    PARAMETERS: ClassVar = {
         "model_config": component_spec.ExecutionParameter(type=str),
         "train_config": component_spec.ExecutionParameter(type=str),
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
         "code_hash": component_spec.ExecutionParameter(type=str),
     }
-    INPUTS = {
+    INPUTS: ClassVar = {
         "rows": component_spec.ChannelParameter(type=PackedRows),
         "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
     }
-    OUTPUTS = {
+    OUTPUTS: ClassVar = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
         "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
     }

@@ -14,7 +14,7 @@ from tfx.utils import path_utils
 class Executor(base_executor.BaseExecutor):
     """Trains in this process."""
 
-    def Do(  # noqa: N802 - TFX's name
+    def Do(
         self,
         input_dict: dict[str, list[types.Artifact]],
         output_dict: dict[str, list[types.Artifact]],
