@@ -53,7 +53,6 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         vocab_size=config.model.vocab_size,
         policy=config.packing.policy,
         tokens_per_shard=config.packing.tokens_per_shard,
-        code_hash=source_hash("components/sequence_packer", "foundation"),
     )
     trainer = DistributedTrainer(
         rows=packer.outputs["rows"],
@@ -61,7 +60,6 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         model_config=config.model,
         train_config=config.train,
         checkpoint_root=str(config.checkpoint_root),
-        code_hash=source_hash("components/distributed_trainer", "trainer_module", "foundation"),
     )
     evaluator = tfx.components.Evaluator(
         examples=corpus_gen.outputs["examples"],
@@ -80,7 +78,6 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         registry_dir=str(config.registry_folder),
         model_name=config.name,
         keep_versions=config.registry.keep_versions,
-        code_hash=source_hash("components/registry_pusher", "foundation"),
     )
     return [
         corpus_gen,

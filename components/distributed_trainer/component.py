@@ -12,7 +12,11 @@ from tfx.types import channel, component_spec, standard_artifacts
 
 from components.distributed_trainer.executor import Executor
 from components.sequence_packer.artifact import PackedRows
+from foundation.source_hash import source_hash
 from trainer_module.config import ModelConfig, TrainConfig
+
+_CODE = ("components/distributed_trainer", "trainer_module", "foundation")
+"""The code that decides the model: a change in it must not be served from the cache."""
 
 
 class DistributedTrainerSpec(component_spec.ComponentSpec):
@@ -47,7 +51,6 @@ class DistributedTrainer(base_component.BaseComponent):
         model_config: ModelConfig,
         train_config: TrainConfig,
         checkpoint_root: str,
-        code_hash: str,
     ):
         """Makes the component.
 
@@ -56,7 +59,6 @@ class DistributedTrainer(base_component.BaseComponent):
           transform_graph: Transform's graph, whose assets hold the tokenizer.
           model_config, train_config: sections of the configuration; kept as JSON in the execution's properties.
           checkpoint_root: folder in which trainings keep checkpoints across runs.
-          code_hash: of the training code, so that the cache notices an edit.
         """
         super().__init__(
             DistributedTrainerSpec(
@@ -65,7 +67,7 @@ class DistributedTrainer(base_component.BaseComponent):
                 model_config=json.dumps(model_config.model_dump(), sort_keys=True),
                 train_config=json.dumps(train_config.model_dump(), sort_keys=True),
                 checkpoint_root=checkpoint_root,
-                code_hash=code_hash,
+                code_hash=source_hash(*_CODE),
                 model=channel.Channel(type=standard_artifacts.Model),
                 model_run=channel.Channel(type=standard_artifacts.ModelRun),
             )
