@@ -7,8 +7,20 @@ documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- Impor
 import dataclasses
 from pathlib import Path
 
-from tfx import v1 as tfx
+from tfx.components import (
+    Evaluator,
+    ExampleValidator,
+    ImportExampleGen,
+    SchemaGen,
+    StatisticsGen,
+    Transform,
+)
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_node import BaseNode
+from tfx.orchestration import metadata
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import example_gen_pb2, transform_pb2
+from tfx.types import BaseChannel
 
 from components.distributed_trainer.component import DistributedTrainer
 from components.evaluator.eval_config import make_eval_config
@@ -23,14 +35,14 @@ from pipeline.config import RunConfig
 SCHEMA_FILE = Path(__file__).resolve().parent.parent / "schema" / "corpus.pbtxt"
 
 
-def create_pipeline(config: RunConfig) -> tfx.dsl.Pipeline:
+def create_pipeline(config: RunConfig) -> Pipeline:
     """The pipeline of one configuration, with ML Metadata in SQLite."""
-    return tfx.dsl.Pipeline(
+    return Pipeline(
         pipeline_name=config.name,
         pipeline_root=str(config.artifact_root),
         components=create_components(config),
         enable_cache=True,
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(
             str(config.metadata_path)
         ),
         beam_pipeline_args=config.beam.pipeline_args,
@@ -40,11 +52,11 @@ def create_pipeline(config: RunConfig) -> tfx.dsl.Pipeline:
 def create_components(config: RunConfig) -> list[BaseNode]:
     """Every component, wired."""
     corpus_gen = _corpus_gen(config)
-    statistics_gen = tfx.components.StatisticsGen(examples=corpus_gen.outputs["examples"])
-    schema_gen = tfx.components.SchemaGen(statistics=statistics_gen.outputs["statistics"])
-    import_schema_gen = tfx.components.ImportSchemaGen(schema_file=str(SCHEMA_FILE))
+    statistics_gen = StatisticsGen(examples=corpus_gen.outputs["examples"])
+    schema_gen = SchemaGen(statistics=statistics_gen.outputs["statistics"])
+    import_schema_gen = ImportSchemaGen(schema_file=str(SCHEMA_FILE))
     schema = import_schema_gen.outputs["schema"]
-    example_validator = tfx.components.ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema)
+    example_validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema)
     transform = _transform(config, corpus_gen, schema)
     packer = SequencePacker(
         examples=transform.outputs["transformed_examples"],
@@ -61,7 +73,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         train_config=config.train,
         checkpoint_root=str(config.checkpoint_root),
     )
-    evaluator = tfx.components.Evaluator(
+    evaluator = Evaluator(
         examples=corpus_gen.outputs["examples"],
         model=trainer.outputs["model"],
         example_splits=["eval"],
@@ -75,6 +87,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
         evaluation=evaluator.outputs["evaluation"],
+        rows=packer.outputs["rows"],
         registry_dir=str(config.registry_folder),
         model_name=config.name,
         keep_versions=config.registry.keep_versions,
@@ -98,32 +111,32 @@ def _corpus_gen(config: RunConfig) -> BaseNode:
     span = "{SPAN}" if config.corpus.span is None else str(config.corpus.span)
     held_out = config.corpus.eval_buckets
     splits = [
-        tfx.proto.SplitConfig.Split(name="train", hash_buckets=config.corpus.hash_buckets - held_out),
-        tfx.proto.SplitConfig.Split(name="eval", hash_buckets=held_out),
+        example_gen_pb2.SplitConfig.Split(name="train", hash_buckets=config.corpus.hash_buckets - held_out),
+        example_gen_pb2.SplitConfig.Split(name="eval", hash_buckets=held_out),
     ]
-    return tfx.components.ImportExampleGen(
+    return ImportExampleGen(
         input_base=str(config.documents_folder),
-        input_config=tfx.proto.Input(
-            splits=[tfx.proto.Input.Split(name="documents", pattern=f"span-{span}/{DOCUMENT_FILE_PREFIX}-*")]
+        input_config=example_gen_pb2.Input(
+            splits=[example_gen_pb2.Input.Split(name="documents", pattern=f"span-{span}/{DOCUMENT_FILE_PREFIX}-*")]
         ),
-        output_config=tfx.proto.Output(
-            split_config=tfx.proto.SplitConfig(splits=splits, partition_feature_name=DOC_ID)
+        output_config=example_gen_pb2.Output(
+            split_config=example_gen_pb2.SplitConfig(splits=splits, partition_feature_name=DOC_ID)
         ),
     ).with_id("CorpusGen")
 
 
-def _transform(config: RunConfig, corpus_gen: BaseNode, schema: tfx.types.BaseChannel) -> BaseNode:
+def _transform(config: RunConfig, corpus_gen: BaseNode, schema: BaseChannel) -> BaseNode:
     """Learns the tokenizer from the training split and applies it to both."""
     options = LearningOptions(
         vocab_size=config.model.vocab_size,
         split_digits=config.tokenizer.split_digits,
         max_words=config.tokenizer.max_words,
     )
-    return tfx.components.Transform(
+    return Transform(
         examples=corpus_gen.outputs["examples"],
         schema=schema,
         preprocessing_fn=PREPROCESSING_FN,
-        splits_config=tfx.proto.SplitsConfig(analyze=["train"], transform=["train", "eval"]),
+        splits_config=transform_pb2.SplitsConfig(analyze=["train"], transform=["train", "eval"]),
         # An import path stays the same when the code behind it changes: the hash makes the cache notice.
         custom_config={
             "tokenizer": dataclasses.asdict(options),

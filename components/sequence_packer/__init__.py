@@ -1,0 +1,1 @@
+"""SequencePacker: token ids of documents in, rows of constant length out, with a ledger that balances."""

@@ -1,0 +1,90 @@
+"""`tokenmill ingest`: raw files into documents."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ingest.options import IngestOptions
+    from ingest.report import IngestReport
+
+
+class OnBad(str, Enum):
+    """What to do about input that cannot be a document."""
+
+    fail = "fail"
+    skip = "skip"
+    quarantine = "quarantine"
+
+
+def ingest(
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Corpus folder; gets a span-N folder.")],
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="INPUT...", help="Files, folders or globs.")] = None,
+    stdlib: Annotated[
+        bool, typer.Option("--stdlib", help="Take the running Python's own standard library, without its tests.")
+    ] = False,
+    span: Annotated[int | None, typer.Option(min=1, help="Number of the span; the next free one if not given.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source of all documents, instead of their folder.")] = None,
+    text_field: Annotated[str, typer.Option(help="Field of the text in JSON, Parquet and TFRecord.")] = "text",
+    id_field: Annotated[str | None, typer.Option(help="Field of the document's id.")] = None,
+    source_field: Annotated[str | None, typer.Option(help="Field of the document's source.")] = None,
+    max_document_bytes: Annotated[int, typer.Option(min=1000, help="Longer texts are cut at paragraphs.")] = 1_000_000,
+    on_bad: Annotated[OnBad, typer.Option(help="Input that is no valid document: fail, skip or quarantine it.")] = OnBad.fail,
+    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies.")] = False,
+) -> None:
+    """Turn files into a corpus of documents that a run can read."""
+    if not stdlib and not inputs:
+        raise ConfigError("nothing to ingest; give files or folders, or --stdlib")
+    from ingest.options import IngestOptions
+
+    options = IngestOptions(
+        inputs=tuple(inputs or ()),
+        out=out,
+        span=span,
+        stdlib=stdlib,
+        source=source,
+        text_field=text_field,
+        id_field=id_field,
+        source_field=source_field,
+        max_document_bytes=max_document_bytes,
+        on_bad=on_bad.value,
+        dedup=not keep_duplicates,
+    )
+    console = Console(highlight=False)
+    report = _run_with_bar(console, options)
+    _print_report(console, report)
+
+
+def _run_with_bar(console: Console, options: "IngestOptions") -> "IngestReport":
+    from ingest.run import run_ingest
+
+    if not console.is_terminal:
+        return run_ingest(options)
+    columns = (TextColumn("ingest"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("ingest", total=None)
+        return run_ingest(
+            options, lambda progress: bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
+        )
+
+
+def _print_report(console: Console, report: "IngestReport") -> None:
+    size = f"{report.num_documents:,} documents, {report.num_bytes / 1e6:,.1f} MB"
+    if report.unchanged:
+        console.print(f"{report.span_folder}: up to date ({size})", markup=False, soft_wrap=True)
+        return
+    speed = report.num_bytes / 1e6 / max(report.seconds, 1e-9)
+    console.print(
+        f"{report.span_folder}: {size} in {report.seconds:.1f} s ({speed:,.1f} MB/s)", markup=False, soft_wrap=True
+    )
+    if report.num_duplicates:
+        console.print(f"  {report.num_duplicates:,} exact duplicates left out")
+    for reason, count in sorted(report.bad.items()):
+        console.print(f"  {count:,} not taken: {reason}", markup=False)
+    for example in report.bad_examples[:5]:
+        console.print(f"    {example}", markup=False, soft_wrap=True)

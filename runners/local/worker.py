@@ -1,0 +1,93 @@
+"""The child process that runs the graph: `python -m runners.local.worker`.
+
+Its parent (`supervisor`) sends its output to the log and follows its events. It never outlives its parent.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+
+from foundation.errors import PipelineError, TokenmillError
+from foundation.events import emit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the pipeline of a configuration; the exit code is that of the error's class."""
+    parser = argparse.ArgumentParser(prog="runners.local.worker")
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--set", action="append", default=[], dest="overrides")
+    parser.add_argument("--from", action="append", default=[], dest="from_nodes")
+    parser.add_argument("--to", action="append", default=[], dest="to_nodes")
+    parser.add_argument("--no-cache", action="store_true")
+    parser.add_argument("--parent", type=int)
+    options = parser.parse_args(arguments)
+    if options.parent:
+        die_with_parent(options.parent)
+    try:
+        _run(options)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        cause, exit_code = explain(error)
+        emit("run_finished", ok=False, error=cause, exit_code=exit_code)
+        return exit_code
+    emit("run_finished", ok=True)
+    return 0
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent dies, however it dies."""
+    pr_set_pdeathsig = 1
+    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
+        raise PipelineError(f"prctl failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:  # it died before the call
+        sys.exit(1)
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The cause of a failure in one line, and the exit code.
+
+    Beam wraps what a worker raised into a RuntimeError whose text holds the original's; our own errors are
+    looked for in the chain and in that text.
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        if isinstance(link, TokenmillError):
+            return str(link), link.exit_code
+        seen.add(id(link))
+        link = link.__cause__ or link.__context__
+    text = str(error).strip()
+    for kind in TokenmillError.__subclasses__():
+        marker = f"foundation.errors.{kind.__name__}: "
+        if marker in text:
+            message = text.split(marker)[1].split(" [while running ")[0]
+            return message.strip(), kind.exit_code
+    lines = text.splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1][:500]}", PipelineError.exit_code
+
+
+def _run(options: argparse.Namespace) -> None:
+    emit("note", text="starting TensorFlow Extended")
+    from pipeline.config import load_config
+    from pipeline.graph import create_pipeline
+    from runners.local.runner import run_pipeline
+    from runners.local.summary import summarize
+
+    config = load_config(options.config, options.overrides)
+    config.root.mkdir(parents=True, exist_ok=True)
+    pipeline = create_pipeline(config)
+    pipeline.enable_cache = not options.no_cache
+    known = [component.id for component in pipeline.components]
+    for name in (*options.from_nodes, *options.to_nodes):
+        if name not in known:
+            raise PipelineError(f"no component named {name!r}; known: {', '.join(known)}")
+    outputs = run_pipeline(pipeline, options.from_nodes, options.to_nodes)
+    emit("summary", **summarize(outputs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""From artifacts to the trainer's arguments."""
+
+import json
+
+from tfx.types import standard_artifacts
+
+from components.distributed_trainer.executor import fn_args_of
+from components.sequence_packer.artifact import PackedRows
+
+
+def artifact(kind, uri):
+    made = kind()
+    made.uri = uri
+    return [made]
+
+
+def test_arguments_name_the_places_of_the_artifacts():
+    arguments = fn_args_of(
+        {
+            "rows": artifact(PackedRows, "/a/rows"),
+            "transform_graph": artifact(standard_artifacts.TransformGraph, "/a/graph"),
+        },
+        {
+            "model": artifact(standard_artifacts.Model, "/a/model"),
+            "model_run": artifact(standard_artifacts.ModelRun, "/a/run"),
+        },
+        {
+            "model_config": json.dumps({"width": 32}),
+            "train_config": json.dumps({"steps": 7}),
+            "checkpoint_root": "/checkpoints",
+            "code_hash": "0",
+        },
+    )
+    assert arguments.train_files == ["/a/rows/Split-train"]
+    assert arguments.eval_files == ["/a/rows/Split-eval"]
+    assert arguments.train_steps == 7
+    assert arguments.serving_model_dir == "/a/model/Format-Serving"
+    assert arguments.model_run_dir == "/a/run"
+    assert arguments.custom_config == {
+        "model": {"width": 32},
+        "train": {"steps": 7},
+        "tokenizer": "/a/graph/transform_fn/assets/spm",
+        "checkpoint_root": "/checkpoints",
+    }

@@ -1,0 +1,110 @@
+"""The graph: its components, their order, and what each of them depends on."""
+
+import json
+
+import pytest
+
+from pipeline.config import RunConfig
+from pipeline.graph import create_components, create_pipeline
+
+
+def config_with(tmp_path, **sections):
+    base = {"name": "run", "run_root": str(tmp_path), "corpus": {"documents": str(tmp_path / "data")}}
+    return RunConfig.model_validate({**base, **sections})
+
+
+def by_id(config):
+    return {component.id: component for component in create_components(config)}
+
+
+def upstream(component):
+    return {
+        channel.producer_component_id if hasattr(channel, "producer_component_id") else None
+        for channel in component.inputs.values()
+    }
+
+
+def test_components_and_their_inputs(tmp_path):
+    components = by_id(config_with(tmp_path))
+    assert {name: upstream(component) for name, component in components.items()} == {
+        "CorpusGen": set(),
+        "StatisticsGen": {"CorpusGen"},
+        "SchemaGen": {"StatisticsGen"},
+        "ImportSchemaGen": set(),
+        "ExampleValidator": {"StatisticsGen", "ImportSchemaGen"},
+        "Transform": {"CorpusGen", "ImportSchemaGen"},
+        "SequencePacker": {"Transform"},
+        "DistributedTrainer": {"SequencePacker", "Transform"},
+        "Evaluator": {"CorpusGen", "DistributedTrainer"},
+        "RegistryPusher": {"DistributedTrainer", "Evaluator"},
+    }
+
+
+def test_the_pipeline_keeps_everything_under_its_run_root(tmp_path):
+    pipeline = create_pipeline(config_with(tmp_path))
+    assert pipeline.pipeline_info.pipeline_name == "run"
+    assert pipeline.pipeline_info.pipeline_root == str(tmp_path / "run" / "artifacts")
+    assert pipeline.metadata_connection_config.sqlite.filename_uri == str(tmp_path / "run" / "metadata.sqlite")
+    assert pipeline.enable_cache
+
+
+def test_evaluation_documents_are_never_trained_on(tmp_path):
+    config = config_with(tmp_path, corpus={"documents": "d", "eval_buckets": 2, "hash_buckets": 10})
+    components = by_id(config)
+    splits = json.loads(components["CorpusGen"].exec_properties["output_config"])["split_config"]
+    assert splits["partition_feature_name"] == "doc_id"
+    assert [(split["name"], split["hash_buckets"]) for split in splits["splits"]] == [("train", 8), ("eval", 2)]
+    assert json.loads(components["Transform"].exec_properties["splits_config"])["analyze"] == ["train"]
+    assert json.loads(components["Evaluator"].exec_properties["example_splits"]) == ["eval"]
+
+
+def properties(config):
+    return {component.id: dict(component.exec_properties) for component in create_components(config)}
+
+
+@pytest.mark.parametrize(
+    ("change", "affected"),
+    [
+        ({"train": {"steps": 50}}, {"DistributedTrainer"}),
+        ({"model": {"num_layers": 2}}, {"DistributedTrainer"}),
+        ({"model": {"vocab_size": 512}}, {"Transform", "SequencePacker", "DistributedTrainer"}),
+        ({"model": {"seq_len": 64}}, {"SequencePacker", "DistributedTrainer"}),
+        ({"tokenizer": {"split_digits": True}}, {"Transform"}),
+        ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
+        ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
+        ({"registry": {"keep_versions": 3}}, {"RegistryPusher"}),
+        ({"beam": {"num_workers": 2}}, set()),
+    ],
+)
+def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, change, affected):
+    """What depends on a changed component runs again because its inputs changed: that is the cache's part."""
+    before, after = properties(config_with(tmp_path)), properties(config_with(tmp_path, **change))
+    assert {name for name in before if before[name] != after[name]} == affected
+
+
+@pytest.mark.parametrize(
+    ("edited", "affected"),
+    [
+        ("trainer_module/loss.py", {"DistributedTrainer"}),
+        ("trainer_module/tokenization.py", {"Transform", "DistributedTrainer"}),
+        ("components/tokenizer/learning.py", {"Transform"}),
+        ("components/sequence_packer/packing.py", {"SequencePacker"}),
+        ("components/evaluator/metrics.py", {"Evaluator"}),
+        ("components/registry_pusher/registry.py", {"RegistryPusher"}),
+        ("runners/cli/app.py", set()),
+    ],
+)
+def test_an_edited_line_changes_the_properties_of_exactly_what_runs_it(tmp_path, edited, affected, monkeypatch):
+    from pathlib import Path
+
+    config = config_with(tmp_path)
+    before = properties(config)
+    original = Path.read_bytes
+
+    def with_edit(path):
+        content = original(path)
+        return content + b"\n# edited\n" if str(path).endswith(edited) else content
+
+    monkeypatch.setattr(Path, "read_bytes", with_edit)
+    after = properties(config)
+    assert {name for name in before if before[name] != after[name]} == affected
