@@ -96,6 +96,9 @@ class BeamConfig(Section):
             "--runner=DirectRunner",
             f"--direct_running_mode={self.running_mode}",
             f"--direct_num_workers={self.num_workers}",
+            # Nothing is sent anywhere: without this, TFX builds a source package of itself, for a second or
+            # more at the start of every component, to hand to workers that the direct runner does not have.
+            "--sdk_container_image=unused",
         ]
 
 

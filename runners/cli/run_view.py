@@ -27,9 +27,9 @@ def draw(state: RunState, now: float) -> RenderableType:
       now: seconds since the epoch, for what still runs.
     """
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=False)
-    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=max(map(len, state.components), default=0))
     table.add_column(no_wrap=True, min_width=8)
-    table.add_column(no_wrap=True, justify="right", min_width=7)
+    table.add_column(no_wrap=True, justify="right", min_width=11)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     for name, component in state.components.items():
         style = _STYLES[component.state]

@@ -35,13 +35,15 @@ class Supervisor:
         run.exit_code
     """
 
-    def __init__(self, root: Path, arguments: list[str]):
+    def __init__(self, root: Path, arguments: list[str], module: str = "runners.local.worker"):
         """Prepares a run.
 
         Args:
           root: the run root; logs go to `root/logs`.
-          arguments: of `runners.local.worker`.
+          arguments: of the worker.
+          module: the worker.
         """
+        self._module = module
         self._root = root
         self._arguments = arguments
         name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -72,7 +74,7 @@ class Supervisor:
         log = self._resources.enter_context(self.log_path.open("wb"))
         _adopt_orphans()
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "runners.local.worker", "--parent", str(os.getpid()), *self._arguments],
+            [sys.executable, "-m", self._module, "--parent", str(os.getpid()), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
