@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 DEMO := configs/demo.yaml
+SCRIPTS := scripts/*.sh .ci/run
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast check format lock clean distclean
 
 help: ## Show this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make or mend the environment in .venv
 	@scripts/setup.sh
@@ -23,22 +24,23 @@ test: check ## Lint, types and every test
 test-fast: setup ## The tests that take seconds
 	@$(BIN)/python -m pytest -q -m 'not slow'
 
-check: setup ## Lint, format and types
+check: setup ## Lint, format, types, and the shell scripts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run make format"; exit 1; }
-	@$(BIN)/mypy foundation ingest trainer_module components pipeline runners benchmarks
-	@$(BIN)/shellcheck scripts/*.sh .ci/run
+	@$(BIN)/mypy
+	@$(BIN)/shellcheck $(SCRIPTS)
 
 format: setup ## Format the code and mend what the linter can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-lock: setup ## Refresh requirements.lock from pyproject.toml
-	@scripts/lock.sh
+lock: setup ## Refresh the locks from pyproject.toml (UPGRADE=1: to the newest versions that fit)
+	@scripts/lock.sh $(if $(UPGRADE),--upgrade)
 
-clean: ## Remove runs, models and data of the demo, and caches
-	rm -rf runs registry data/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -not -path './.setup/*' -prune -exec rm -rf {} +
+clean: ## Remove the demo's data, runs and models, and caches
+	rm -rf data/demo runs registry .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o -path ./.setup -prune -o -path ./.runtime -prune -o \
+	  -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environment, too
-	rm -rf .venv .runtime .setup *.egg-info
+	rm -rf .venv .runtime .setup *.egg-info third_party/*/*.egg-info

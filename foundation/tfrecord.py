@@ -25,6 +25,10 @@ FRAME_BYTES_AFTER = 4
 _READ_BUFFER_BYTES = 1 << 20
 
 
+class DamagedPayloadError(CorpusError):
+    """A payload does not match its checksum; its length does, so the stream stands at the next record."""
+
+
 def masked_crc32c(data: bytes) -> int:
     """Checksum of `data` as TFRecord stores it."""
     crc = google_crc32c.value(data)
@@ -51,6 +55,13 @@ def frame(payloads: np.ndarray) -> np.ndarray:
     return records
 
 
+def frame_one(payload: bytes) -> bytes:
+    """One record of any length, ready to be written."""
+    length = struct.pack("<Q", len(payload))
+    checksums = masked_crc32c(length), masked_crc32c(payload)
+    return b"".join((length, struct.pack("<I", checksums[0]), payload, struct.pack("<I", checksums[1])))
+
+
 def read_records(path: str | Path) -> Iterator[bytes]:
     """Payloads of a TFRecord file, in order, checked; gzipped where the name ends in `.gz`.
 
@@ -71,7 +82,8 @@ def read_record(stream: BinaryIO | gzip.GzipFile, where: str) -> bytes | None:
     """Payload of the record that begins where `stream` stands; None at the end of the file.
 
     Raises:
-      CorpusError: it is cut short or damaged; the message begins with `where`.
+      DamagedPayloadError: it does not match its checksum; reading can go on with the next.
+      CorpusError: it is cut short, or its length is damaged. Either message begins with `where`.
     """
     header = stream.read(FRAME_BYTES_BEFORE)
     if not header:
@@ -90,7 +102,7 @@ def read_record(stream: BinaryIO | gzip.GzipFile, where: str) -> bytes | None:
         )
     payload = body[:length]
     if masked_crc32c(payload) != int.from_bytes(body[length:], "little"):
-        raise CorpusError(f"{where}: wrong checksum of the payload ({length} bytes); make the file again")
+        raise DamagedPayloadError(f"{where}: wrong checksum of the payload ({length} bytes); make the file again")
     return payload
 
 

@@ -35,7 +35,7 @@ class CorpusConfig(Section):
     def _some_training_data(self) -> "CorpusConfig":
         if self.eval_buckets >= self.hash_buckets:
             raise ValueError(
-                f"eval_buckets {self.eval_buckets} leaves none of {self.hash_buckets} hash_buckets to train on; lower it"
+                f"eval_buckets {self.eval_buckets} leaves none of {self.hash_buckets} hash_buckets to train on"
             )
         return self
 

@@ -42,9 +42,7 @@ def create_pipeline(config: RunConfig) -> Pipeline:
         pipeline_root=str(config.artifact_root),
         components=create_components(config),
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(
-            str(config.metadata_path)
-        ),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(config.metadata_path)),
         beam_pipeline_args=config.beam.pipeline_args,
     )
 

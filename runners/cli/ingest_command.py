@@ -34,7 +34,9 @@ def ingest(
     id_field: Annotated[str | None, typer.Option(help="Field of the document's id.")] = None,
     source_field: Annotated[str | None, typer.Option(help="Field of the document's source.")] = None,
     max_document_bytes: Annotated[int, typer.Option(min=1000, help="Longer texts are cut at paragraphs.")] = 1_000_000,
-    on_bad: Annotated[OnBad, typer.Option(help="Input that is no valid document: fail, skip or quarantine it.")] = OnBad.fail,
+    on_bad: Annotated[
+        OnBad, typer.Option(help="Input that is no valid document: fail, skip or quarantine it.")
+    ] = OnBad.fail,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies.")] = False,
 ) -> None:
     """Turn files into a corpus of documents that a run can read."""

@@ -17,7 +17,8 @@ def run(
     config: Config,
     overrides: Overrides = None,
     from_nodes: Annotated[
-        list[str] | None, typer.Option("--from", metavar="COMPONENT", help="Start here; use earlier outputs. Repeatable.")
+        list[str] | None,
+        typer.Option("--from", metavar="COMPONENT", help="Start here; use earlier outputs. Repeatable."),
     ] = None,
     to_nodes: Annotated[
         list[str] | None, typer.Option("--to", metavar="COMPONENT", help="Stop after this. Repeatable.")

@@ -108,14 +108,14 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
         console.print("Held-out documents:")
         console.print(_metrics_table(summary["overall"], summary["slices"], max_sources))
         verdict = Text("blessed", style="bold green") if summary["blessed"] else Text("not blessed", style="bold red")
-        console.print(
-            Text.assemble("The model is ", verdict, ": ", "; ".join(summary["reasons"]), "."), soft_wrap=True
-        )
+        console.print(Text.assemble("The model is ", verdict, ": ", "; ".join(summary["reasons"]), "."), soft_wrap=True)
     if "pushed" in summary:
         if summary["pushed"]:
             console.print(Text(f"Pushed as version {summary['version']}: {summary['destination']}"), soft_wrap=True)
         elif summary["destination"]:
-            console.print(Text(f"Served already, as version {summary['version']}: {summary['destination']}"), soft_wrap=True)
+            console.print(
+                Text(f"Served already, as version {summary['version']}: {summary['destination']}"), soft_wrap=True
+            )
         else:
             console.print(Text("Nothing was pushed; the registry is as it was."))
 

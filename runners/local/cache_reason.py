@@ -17,13 +17,19 @@ _INPUT_FINGERPRINT = "input_fingerprint"
 
 
 def reason_to_run(
-    store: MetadataStore, pipeline_name: str, component: str, info: data_types.ExecutionInfo
+    store: MetadataStore,
+    pipeline_name: str,
+    component: str,
+    info: data_types.ExecutionInfo,
+    execution: metadata_store_pb2.Execution,
 ) -> str:
     """One line for a person.
 
     Args:
       store: an open store.
-      info: what TFX prepared: inputs, outputs without content, properties.
+      info: what TFX prepared: inputs, and outputs without content.
+      execution: as it was registered. Its properties are those before the driver added what it found out, like
+        those of earlier executions.
     """
     context = store.get_context_by_type_and_name("node", f"{pipeline_name}.{component}")
     executions = store.get_executions_by_context(context.id) if context else []
@@ -33,7 +39,7 @@ def reason_to_run(
         return "last attempt failed" if earlier else "first run"
     last = max(successes, key=lambda execution: execution.id)
     events = store.get_events_by_execution_ids([last.id])
-    changes = _changed_inputs(store, events, info) + _changed_properties(last, info)
+    changes = _changed_inputs(store, events, info) + _changed_properties(last, execution)
     if changes:
         return ", ".join(changes)
     if _fingerprint_changed(store, events, info):
@@ -57,9 +63,11 @@ def _changed_inputs(
     ]
 
 
-def _changed_properties(last: metadata_store_pb2.Execution, info: data_types.ExecutionInfo) -> list[str]:
-    before = {key: _plain(value) for key, value in last.custom_properties.items() if not key.startswith("__")}
-    now = {key: value for key, value in info.exec_properties.items() if value is not None}
+def _changed_properties(last: metadata_store_pb2.Execution, execution: metadata_store_pb2.Execution) -> list[str]:
+    before, now = (
+        {key: _plain(value) for key, value in of.custom_properties.items() if not key.startswith("__")}
+        for of in (last, execution)
+    )
     changes: list[str] = []
     for key in sorted(before.keys() | now.keys()):
         if str(before.get(key)) != str(now.get(key)):

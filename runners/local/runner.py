@@ -29,9 +29,7 @@ class LocalRunner(LocalDagRunner):
         self.outputs: dict[str, Outputs] = {}
         """By component id; of cached ones, too."""
 
-    def run_with_ir(
-        self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
-    ) -> None:
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None) -> None:
         """Runs the nodes of `pipeline`, which are in topological order.
 
         Args:
@@ -105,9 +103,7 @@ def outputs_of_execution(store: MetadataStore, execution_id: int) -> Outputs:
     """Output artifacts by key, as ML Metadata has them: those of a cached execution are an earlier one's."""
     events = store.get_events_by_execution_ids([execution_id])
     keys = {
-        event.artifact_id: event.path.steps[0].key
-        for event in events
-        if event.type == metadata_store_pb2.Event.OUTPUT
+        event.artifact_id: event.path.steps[0].key for event in events if event.type == metadata_store_pb2.Event.OUTPUT
     }
     artifacts = store.get_artifacts_by_id(list(keys))
     types = {found.id: found for found in store.get_artifact_types_by_id([made.type_id for made in artifacts])}

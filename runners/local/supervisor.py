@@ -29,10 +29,10 @@ _GRACE_S = 10.0
 class Supervisor:
     """One run in a child process. Use as a context: leaving it ends whatever still runs.
 
-        with Supervisor(root, arguments) as run:
-            for event in run.events():
-                ...
-        run.exit_code
+    with Supervisor(root, arguments) as run:
+        for event in run.events():
+            ...
+    run.exit_code
     """
 
     def __init__(self, root: Path, arguments: list[str], module: str = "runners.local.worker"):

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(options.parent)
     try:
         _run(options)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last frame: everything ends as one line and an exit code
         import traceback
 
         traceback.print_exc()

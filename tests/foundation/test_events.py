@@ -27,7 +27,9 @@ def test_without_a_listener_nothing_happens(tmp_path, monkeypatch):
 def test_lines_of_processes_that_write_at_once_are_whole(tmp_path, monkeypatch):
     path = tmp_path / "events.jsonl"
     monkeypatch.setenv(EVENTS_VARIABLE, str(path))
-    code = "import sys\nfrom foundation.events import emit\nfor i in range(300): emit('note', text=sys.argv[1] * 500, i=i)"
+    code = (
+        "import sys\nfrom foundation.events import emit\nfor i in range(300): emit('note', text=sys.argv[1] * 500, i=i)"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", code, letter]) for letter in "abc"]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
     events = [json.loads(line) for line in path.read_text().splitlines()]

@@ -36,7 +36,7 @@ def test_components_and_their_inputs(tmp_path):
         "SequencePacker": {"Transform"},
         "DistributedTrainer": {"SequencePacker", "Transform"},
         "Evaluator": {"CorpusGen", "DistributedTrainer"},
-        "RegistryPusher": {"DistributedTrainer", "Evaluator"},
+        "RegistryPusher": {"DistributedTrainer", "Evaluator", "SequencePacker"},
     }
 
 

@@ -23,7 +23,10 @@ def main() -> None:
     elif task == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif task == "family":  # children that leave: own session, orphaned, deaf to SIGTERM
-        deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+        deaf = (
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+            "print('up', flush=True); time.sleep(600)"
+        )
         child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True, stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()

@@ -79,7 +79,15 @@ def test_unknown_events_are_ignored():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (7800, "2 h 10 min")],
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (60, "1 min 00 s"),
+        (3599, "59 min 59 s"),
+        (7800, "2 h 10 min"),
+    ],
 )
 def test_durations_are_read_at_a_glance(seconds, text):
     assert duration(seconds) == text

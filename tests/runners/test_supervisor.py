@@ -51,7 +51,10 @@ def test_a_killed_child_is_noticed(tmp_path):
 def test_two_runs_in_one_root_are_refused(tmp_path):
     with supervise(tmp_path, "family") as run:
         next(event for event in run.events() if event)
-        with pytest.raises(HostError, match=r"another run is at work.*--set run_root=FOLDER"), supervise(tmp_path, "talk"):
+        with (
+            pytest.raises(HostError, match=r"another run is at work.*--set run_root=FOLDER"),
+            supervise(tmp_path, "talk"),
+        ):
             pass
     with supervise(tmp_path, "talk") as after:
         list(after.events())
@@ -68,7 +71,8 @@ def test_leaving_ends_the_whole_family(tmp_path, monkeypatch):
 
 
 PARENT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell starts its children deaf to it
 from pathlib import Path
 from runners.local.supervisor import Supervisor
 with Supervisor(Path(sys.argv[1]), ["family"], module="tests.runners.fake_worker") as run:

@@ -7,7 +7,7 @@ from runners.local.worker import explain
 
 
 def raised(function):
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - any exception is the point
+    with pytest.raises(Exception) as caught:
         function()
     return caught.value
 

@@ -11,7 +11,9 @@ import pytest
 from foundation.rows import Ledger, PackingManifest, RowFormat
 from trainer_module.config import ModelConfig
 
-TEXT = "def add(left, right):\n    return left + right\n\n\nclass Box:\n    def __init__(self):\n        self.items = []\n"
+TEXT = (
+    "def add(left, right):\n    return left + right\n\n\nclass Box:\n    def __init__(self):\n        self.items = []\n"
+)
 
 
 @pytest.fixture(scope="session")

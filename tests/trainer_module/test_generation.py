@@ -70,7 +70,9 @@ def test_sampled_rows_are_the_same_alone_and_in_a_batch(model_and_params):
 
 
 def test_seeds_decide_the_text(model_and_params):
-    texts = [generate(model_and_params, [PROMPTS[0]], temperature=1.0, seed=seed).token_ids.to_list() for seed in (1, 2, 1)]
+    texts = [
+        generate(model_and_params, [PROMPTS[0]], temperature=1.0, seed=seed).token_ids.to_list() for seed in (1, 2, 1)
+    ]
     assert texts[0] == texts[2] != texts[1]
 
 

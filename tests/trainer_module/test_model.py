@@ -11,9 +11,7 @@ from trainer_module.parameters import count_parameters, init, parameter_table
 
 
 def logits_of(config, params, token_ids, segment_ids):
-    hidden = model.hidden_states(
-        config, params, tf.constant(token_ids, tf.int32), tf.constant(segment_ids, tf.int32)
-    )
+    hidden = model.hidden_states(config, params, tf.constant(token_ids, tf.int32), tf.constant(segment_ids, tf.int32))
     return model.output_logits(config, params, hidden).numpy()
 
 
@@ -90,9 +88,7 @@ def test_positions_restart_with_every_segment():
 
 def test_attention_in_blocks_of_queries_equals_attention_at_once(monkeypatch):
     random = np.random.default_rng(0)
-    query, key, value = (
-        tf.constant(random.normal(size=(2, 20, heads, 8)), tf.float32) for heads in (4, 2, 2)
-    )
+    query, key, value = (tf.constant(random.normal(size=(2, 20, heads, 8)), tf.float32) for heads in (4, 2, 2))
     segment_ids = tf.constant(np.sort(random.integers(1, 4, (2, 20)), axis=1), tf.int32)
     whole = attention.packed_attention(query, key, value, segment_ids)
     monkeypatch.setattr(attention, "QUERY_BLOCK", 7)

@@ -102,7 +102,9 @@ def test_rare_characters_are_left_to_bytes_where_they_do_not_fit():
 
 
 def test_a_vocabulary_larger_than_the_corpus_can_fill_is_an_error_with_the_largest_that_works():
-    with pytest.raises(CorpusError, match=r"too few for model.vocab_size 5000; set model.vocab_size to (\d+) or less") as e:
+    with pytest.raises(
+        CorpusError, match=r"too few for model.vocab_size 5000; set model.vocab_size to (\d+) or less"
+    ) as e:
         learn_from_counts(counts_of(TEXTS).items(), LearningOptions(5000, False, 1000))
     largest = int(str(e.value).split("set model.vocab_size to ")[1].split()[0])
     learn_from_counts(counts_of(TEXTS).items(), LearningOptions(largest, False, 1000))

@@ -13,7 +13,7 @@ from components.tokenizer.preprocessing import TOKENIZER_ASSET, preprocessing_fn
 from trainer_module.tokenization import escape_text
 
 DOCUMENTS = [
-    {"doc_id": b"a", "text": "def add(x, y):\n\treturn x + y\r\n".encode(), "source": b"code"},
+    {"doc_id": b"a", "text": b"def add(x, y):\n\treturn x + y\r\n", "source": b"code"},
     {"doc_id": b"b", "text": "\u2581 marker, \ud55c\uad6d, \U0001f600".encode(), "source": b"odd"},
     {"doc_id": b"c", "text": b"", "source": b"odd"},
     {"doc_id": b"d", "text": b"def sub(x, y):\n    return x - y\n" * 3, "source": b"code"},
