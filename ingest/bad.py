@@ -1,11 +1,12 @@
 """Input that cannot be a document: what it was, where, why; counted, named, kept if asked."""
 
 import base64
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from foundation.errors import CorpusError
 from ingest.report import MAX_EXAMPLES
@@ -102,14 +103,19 @@ class BadCount:
         return CorpusError("\n".join(lines))
 
 
-def write_quarantine(path: Path, bad: Iterable[Bad]) -> None:
-    """Appends `bad` to the JSON lines file at `path`, made with its folder on the first one."""
-    lines = [item.to_json() for item in bad]
-    if not lines:
-        return
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+@contextlib.contextmanager
+def write_quarantine(path: Path) -> Iterator[Callable[[Bad], None]]:
+    """A function that keeps a record in the JSON lines file at `path`; without a record there is no file."""
+    with contextlib.ExitStack() as stack:
+        file: TextIO | None = None
+
+        def keep(bad: Bad) -> None:
+            nonlocal file
+            if file is None:
+                file = stack.enter_context(path.open("w", encoding="utf-8"))
+            file.write(bad.to_json() + "\n")
+
+        yield keep
 
 
 def _printable(text: str) -> str:

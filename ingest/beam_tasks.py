@@ -49,10 +49,7 @@ def run_tasks(label: str, tasks: Sequence[Task], folder: Path, options: IngestOp
     numbered = [_Numbered(i, task, str(folder / f"{label}-{i:06d}.outcome")) for i, task in enumerate(tasks)]
     pipeline = beam.Pipeline(options=PipelineOptions(_flags(options)))
     _ = pipeline | "Tasks" >> beam.Create(numbered) | "Spread" >> beam.Reshuffle() | label >> beam.ParDo(_RunDoFn())
-    if options.num_workers > 1 and not options.beam_args:
-        _run_watched(pipeline)
-    else:
-        pipeline.run().wait_until_finish()
+    _run_watched(pipeline)
     outcomes = [pickle.loads(Path(item.outcome_path).read_bytes()) for item in numbered]
     for outcome in outcomes:
         if isinstance(outcome, TokenmillError):
@@ -61,7 +58,10 @@ def run_tasks(label: str, tasks: Sequence[Task], folder: Path, options: IngestOp
 
 
 def _run_watched(pipeline: beam.Pipeline) -> None:
-    """Runs on worker processes, and ends when one of them dies: Beam's local runner would wait for it for ever.
+    """Runs in a thread of its own, and waits for it here, where two things can end the wait that Beam does not let end:
+
+    - a worker process that dies: the local runner would wait for it for ever;
+    - Ctrl-C, which goes to the main thread: in a task, Beam would make a RuntimeError of it.
 
     Raises:
       HostError: a worker process died.

@@ -81,12 +81,13 @@ class ProgressFollower:
     def _follow(self) -> None:
         try:
             while not self._stop.wait(_FOLLOW_S):
-                self._tell()
-            self._tell()
+                self.tell()
+            self.tell()
         except BaseException as error:  # noqa: BLE001 - carried to the thread that waits, which raises it
             self._error = error
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """One call back, with what has been counted so far."""
         phase = self._phase
         with self._path.open("rb") as file:
             file.seek(self._offset)
@@ -94,5 +95,5 @@ class ProgressFollower:
         complete = lines.rfind(b"\n") + 1
         self._offset += complete
         self._done_bytes += sum(map(int, lines[:complete].split()))
-        assert self._on_progress is not None
-        self._on_progress(Progress(phase, self._done_bytes, self._total_bytes))
+        if self._on_progress is not None:
+            self._on_progress(Progress(phase, self._done_bytes, self._total_bytes))

@@ -1,5 +1,6 @@
 """Reading: a task of files becomes runs of documents, and word of what was bad."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from io import BufferedReader
@@ -20,9 +21,6 @@ from ingest.runs import RUN_BYTES, Run, RunWriter
 
 PROGRESS_NAME = "progress"
 RUNS_FOLDER = "runs"
-_MAX_BAD_HELD = 64
-"""Bad records held before they are written to quarantine."""
-
 _SEQUENCE_BITS = 40
 """A document's place in the input: number of the file, then, in these bits, its number in the file."""
 
@@ -55,25 +53,26 @@ class ReadTask:
     def run(self) -> ReadOutcome:
         staging = Path(self.staging)
         writer = RunWriter(staging / RUNS_FOLDER)
-        sink = _BadSink(quarantine_file(staging, self.number) if self.options.on_bad == "quarantine" else None)
+        quarantine = quarantine_file(staging, self.number) if self.options.on_bad == "quarantine" else None
+        bad = BadCount()
         progress = ProgressWriter(staging / PROGRESS_NAME)
         sha256 = []
         num_documents = num_empty = 0
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(progress.close)
+            keep = stack.enter_context(write_quarantine(quarantine)) if quarantine is not None else _keep_nothing
             for file_number, file in enumerate(self.files, start=self.first_file):
                 reading = FileReading(file, self.options, progress.add)
                 for number, item in enumerate(reading.read()):
                     if isinstance(item, Bad):
-                        sink.add(item)
+                        bad.add(item)
+                        keep(item)
                     else:
                         writer.add(item, file_number << _SEQUENCE_BITS | number)
                         num_documents += 1
                 sha256.append(reading.sha256)
                 num_empty += reading.is_empty_code
-            sink.flush()
-            return ReadOutcome(writer.finish(), num_documents, sink.count, sha256, num_empty)
-        finally:
-            progress.close()
+            return ReadOutcome(writer.finish(), num_documents, bad, sha256, num_empty)
 
 
 def plan_reading(files: list[InputFile], options: IngestOptions, staging: Path) -> list[ReadTask]:
@@ -150,20 +149,5 @@ def _count_nothing(num_bytes: int) -> None:
     """Parquet is read out of order: its hash is a pass of its own, and its reader counts."""
 
 
-class _BadSink:
-    def __init__(self, path: Path | None):
-        self._path = path
-        self._held: list[Bad] = []
-        self.count = BadCount()
-
-    def add(self, bad: Bad) -> None:
-        self.count.add(bad)
-        if self._path is not None:
-            self._held.append(bad)
-            if len(self._held) >= _MAX_BAD_HELD:
-                self.flush()
-
-    def flush(self) -> None:
-        if self._path is not None:
-            write_quarantine(self._path, self._held)
-        self._held = []
+def _keep_nothing(bad: Bad) -> None:
+    """Bad records are kept in quarantine only."""

@@ -21,7 +21,7 @@ from ingest.options import IngestOptions
 from ingest.progress import ProgressFollower
 from ingest.reading import PROGRESS_NAME, RUNS_FOLDER, ReadOutcome, plan_reading, quarantine_file
 from ingest.report import IngestReport, Progress
-from ingest.runs import Run
+from ingest.runs import Run, save_runs
 from ingest.shards import Shard, ShardTask, check_unique, plan_shards, shard_name
 from ingest.span import corpus_lock, publish, span_taken_error, spans, staging_folder
 
@@ -74,7 +74,7 @@ def _make_span(
             duplicates = find_duplicates(runs) if options.dedup else keep_all(runs)
             shards, near = _write(runs, duplicates, options, staging)
         check_unique(shards)
-        if options.on_bad == "quarantine":
+        if options.on_bad == "quarantine" and bad.total:
             _collect_quarantine(found, len(reads), staging)
         seconds = (time.time_ns() - started_ns) / 1e9
         report = _report(found, reads, bad, duplicates, near, shards, seconds)
@@ -107,13 +107,13 @@ def _write(
     from ingest.beam_tasks import run_tasks
 
     runs_folder = staging / RUNS_FOLDER
+    save_runs(runs_folder, runs)
     duplicates.save(runs_folder)
     ranges = plan_shards(runs, duplicates, options.shard_bytes)
     signatures = [runs_folder / f"signatures-{number:05d}.npy" for number in range(len(ranges))]
     tasks = [
         ShardTask(
             path=str(staging / shard_name(number, len(ranges))),
-            runs=runs,
             runs_folder=str(runs_folder),
             low=low,
             high=high,
@@ -136,11 +136,13 @@ def _count_bad(found: Discovery, reads: list[ReadOutcome]) -> BadCount:
 def _collect_quarantine(found: Discovery, num_tasks: int, staging: Path) -> None:
     """One file for what discovery found, then those of the tasks, in the order of the input."""
     folder = staging / QUARANTINE_FOLDER
-    write_quarantine(folder / "inputs.jsonl", found.bad)
+    folder.mkdir()
+    with write_quarantine(folder / "inputs.jsonl") as keep:
+        for bad in found.bad:
+            keep(bad)
     for number in range(num_tasks):
         path = quarantine_file(staging, number)
         if path.exists():
-            folder.mkdir(exist_ok=True)
             path.rename(folder / f"records-{number:06d}.jsonl")
 
 

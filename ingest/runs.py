@@ -8,6 +8,7 @@ of hashes that is theirs (an external merge sort). What Beam carries is the name
 import dataclasses
 import hashlib
 import itertools
+import json
 import struct
 import uuid
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ RUN_BYTES = 64 << 20
 DOC_HASH, TEXT_HASH_HIGH, TEXT_HASH_LOW, SEQUENCE, OFFSET, FRAME_BYTES = range(6)
 """Rows of an index. SEQUENCE orders documents as the input has them; OFFSET is that of the record in the run."""
 
+_LIST_NAME = "runs.json"
 _HEADER = struct.Struct("<IIIQQ")
 """Lengths of doc_id, source, where; bytes of the text; bytes of the frame. They follow, but for the text."""
 
@@ -114,6 +116,15 @@ class RunWriter:
 def doc_hash(doc_id: bytes) -> int:
     """64 bits that decide a document's shard: a function of its id alone."""
     return int.from_bytes(hashlib.sha256(doc_id).digest()[:8], "big")
+
+
+def save_runs(folder: Path, runs: list[Run]) -> None:
+    """Writes the list for `load_runs`."""
+    (folder / _LIST_NAME).write_text(json.dumps([dataclasses.asdict(run) for run in runs]), encoding="utf-8")
+
+
+def load_runs(folder: Path) -> list[Run]:
+    return [Run(**fields) for fields in json.loads((folder / _LIST_NAME).read_text(encoding="utf-8"))]
 
 
 def read_run(run: Run, first: int, last: int, keep: np.ndarray | None) -> Iterator[StoredDocument]:

@@ -13,7 +13,7 @@ from foundation.errors import CorpusError
 from ingest.dedup import Duplicates, load_keep
 from ingest.near_duplicates import write_signatures
 from ingest.report import MAX_EXAMPLES
-from ingest.runs import DOC_HASH, FRAME_BYTES, Run, StoredDocument, read_run
+from ingest.runs import DOC_HASH, FRAME_BYTES, Run, StoredDocument, load_runs, read_run
 
 _BUCKET_BITS = 16
 """Hashes are dealt out by their first bits: fine enough to give shards of even size, few enough to count in memory."""
@@ -40,16 +40,18 @@ class ShardTask:
     """Writes one shard."""
 
     path: str
-    runs: list[Run]
     runs_folder: str
+    """Holds what `save_runs` and `Duplicates.save` wrote: too much to be sent with each of many tasks."""
+
     low: int
     high: int
     signatures_path: str | None
     """Where MinHash signatures go; None: not wanted."""
 
     def run(self) -> Shard:
-        keep = load_keep(Path(self.runs_folder), self.runs)
-        documents = collect(self.runs, keep, self.low, self.high)
+        runs = load_runs(Path(self.runs_folder))
+        keep = load_keep(Path(self.runs_folder), runs)
+        documents = collect(runs, keep, self.low, self.high)
         if self.signatures_path is not None:
             write_signatures(Path(self.signatures_path), documents)
         return write_shard(Path(self.path), documents)

@@ -56,7 +56,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 def publish(staging: Path, out: Path, span: int | None) -> Path:
@@ -96,4 +96,12 @@ def _remove_stale(out: Path) -> None:
             continue
         except FileNotFoundError:
             pass  # Died between making the folder and its lock, or while removing it: both under the corpus lock.
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Renamed first: a task of an interrupted ingest that is still at work can then put nothing new into it."""
+    doomed = atomic.staging_path(folder.with_name("ingest"))
+    with contextlib.suppress(FileNotFoundError):  # Published.
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)

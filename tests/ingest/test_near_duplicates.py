@@ -43,11 +43,22 @@ def test_a_text_shorter_than_a_shingle_has_a_signature_of_its_own() -> None:
 def test_near_duplicates_are_found_across_shards(tmp_path: Path) -> None:
     paths = [tmp_path / "0.npy", tmp_path / "1.npy"]
     write_signatures(paths[0], [stored("base", BASE), stored("far", FAR)])
-    write_signatures(paths[1], [stored("alone", " ".join(WORDS[850:])), stored("near", NEAR), stored("same", BASE)])
+    write_signatures(paths[1], [stored("near", NEAR), stored("alone", " ".join(WORDS[850:])), stored("same", BASE)])
     found = find_near_duplicates(paths, 0.8)
     assert found.count == 2
     assert found.examples[0] == "same ~ base (1.00)"
     assert found.examples[1].startswith("near ~ base (0.9")
+
+
+def test_candidates_below_the_threshold_are_no_near_duplicates(tmp_path: Path) -> None:
+    """Pairs of Jaccard similarity 0.6: a fifth share a band at threshold 0.7, few are estimated above it."""
+    pairs = []
+    for number in range(60):
+        words = [f"p{number}w{place}" for place in range(204)]
+        pairs.append((" ".join(words), " ".join([*words[50:], *(f"{word}x" for word in words[:50])])))
+    documents = [stored(f"{number}{side}", pair[side]) for number, pair in enumerate(pairs) for side in (0, 1)]
+    write_signatures(tmp_path / "0.npy", documents)
+    assert find_near_duplicates([tmp_path / "0.npy"], 0.7).count <= sum(similarity(*pair) >= 0.7 for pair in pairs) < 5
 
 
 def test_many_copies_are_not_compared_all_with_all(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ingest import runs as runs_module
 from ingest.dedup import Duplicates, find_duplicates, keep_all
 from ingest.documents import Document
 from ingest.examples import decode, encode
-from ingest.runs import Run, RunWriter
+from ingest.runs import Run, RunWriter, save_runs
 from ingest.shards import ShardTask, check_unique, plan_shards, shard_name
 
 Make = Callable[..., list[Run]]
@@ -46,11 +46,12 @@ def make(tmp_path: Path) -> Make:
 
 def write_all(folder: Path, runs: list[Run], duplicates: Duplicates, shard_bytes: int) -> list[bytes]:
     folder.mkdir()
+    save_runs(folder, runs)
     duplicates.save(folder)
     ranges = plan_shards(runs, duplicates, shard_bytes)
     paths = [folder / shard_name(number, len(ranges)) for number in range(len(ranges))]
     shards = [
-        ShardTask(str(path), runs, str(folder), low, high, None).run()
+        ShardTask(str(path), str(folder), low, high, None).run()
         for path, (low, high) in zip(paths, ranges, strict=True)
     ]
     check_unique(shards)
@@ -93,6 +94,19 @@ def test_two_documents_with_one_id_are_an_error_that_names_both(tmp_path: Path, 
     )
     with pytest.raises(CorpusError, match="'x': a.jsonl, line 3 and b.jsonl, line 9"):
         write_all(tmp_path / "out", runs, find_duplicates(runs), 4000)
+
+
+def test_documents_at_the_bounds_of_ranges_are_in_one_shard(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width = 1 << 48
+    hashes = [0, 1, width - 1, width, 2 * width - 1, 2 * width, 2**64 - width - 1, 2**64 - width, 2**64 - 1]
+    monkeypatch.setattr(runs_module, "doc_hash", lambda doc_id: hashes[int(doc_id)])
+    runs = make([(number, Document(str(number), f"{number}".encode(), "s", "")) for number in range(len(hashes))])
+    shards = write_all(tmp_path / "out", runs, keep_all(runs), shard_bytes=1)
+    assert len(shards) == 5
+    found = [record for path in (tmp_path / "out").glob("documents-*") for record in read_records(path)]
+    assert sorted(decode(record)["doc_id"][0] for record in found) == [b"%d" % number for number in range(len(hashes))]
 
 
 @given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=60), shard_bytes=st.integers(1, 3000))
