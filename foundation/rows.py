@@ -145,6 +145,9 @@ class PackingManifest:
     num_lost_targets: int = 0
     """Tokens that nothing predicts because their document was cut just before them."""
 
+    shard_sha256: list[str] = dataclasses.field(default_factory=list)
+    """Of each shard's file. With it, the manifest's own hash stands for every row of the split."""
+
     @property
     def shard_names(self) -> list[str]:
         count = len(self.shard_rows)

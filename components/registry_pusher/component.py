@@ -12,7 +12,7 @@ from components.sequence_packer.artifact import PackedRows
 from foundation.errors import ConfigError
 from foundation.source_hash import source_hash
 
-_CODE = ("components/registry_pusher", "foundation")
+_CODE = ("components/registry_pusher", "components/evaluator", "foundation")
 """The code that decides what is pushed: a change in it must not be served from the cache."""
 
 

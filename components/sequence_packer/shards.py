@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class ShardReport:
     num_lost_targets: int
     tokens_by_source: dict[str, int]
     ledger: Ledger
+    sha256: str
+    """Of the row file."""
 
 
 def write_shard(folder: Path, partition: int, packing: Packing) -> ShardReport:
@@ -49,11 +52,14 @@ def write_shard(folder: Path, partition: int, packing: Packing) -> ShardReport:
     index_path = atomic.staging_path(folder / f"{INDEX_FILE_PREFIX}-{partition:05d}")
     rows_per_block = max(1, _TOKENS_PER_BLOCK // packing.row_format.row_len)
     num_tokens = num_pad_tokens = 0
+    digest = hashlib.sha256()
     try:
         with rows_path.open("wb") as file:
             for first in range(0, packing.num_rows, rows_per_block):
                 token_ids, segment_ids = packing.rows(first, min(first + rows_per_block, packing.num_rows))
-                file.write(tfrecord.frame(packing.row_format.encode(token_ids, segment_ids)).data)
+                records = tfrecord.frame(packing.row_format.encode(token_ids, segment_ids))
+                file.write(records.data)
+                digest.update(records.data)
                 written = int(np.count_nonzero(segment_ids))
                 num_tokens += written
                 num_pad_tokens += segment_ids.size - written
@@ -78,6 +84,7 @@ def write_shard(folder: Path, partition: int, packing: Packing) -> ShardReport:
         num_lost_targets=packing.num_lost_targets,
         tokens_by_source=packing.tokens_by_source,
         ledger=dataclasses.replace(packing.ledger, tokens_packed=num_tokens),
+        sha256=digest.hexdigest(),
     )
 
 
@@ -111,6 +118,7 @@ def finish_split(
         num_lost_targets=sum(shard.num_lost_targets for shard in filled),
         tokens_by_source=_sum_by_source(filled),
         shard_rows=[shard.num_rows for shard in filled],
+        shard_sha256=[shard.sha256 for shard in filled],
         ledger=_balance(entered, shards),
     )
     for shard, rows_name, index_name in zip(filled, manifest.shard_names, manifest.index_names, strict=True):

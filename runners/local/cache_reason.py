@@ -12,24 +12,19 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.portable import data_types
 
 _SUCCESSFUL = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
-_INPUT_FINGERPRINT = "input_fingerprint"
-"""Custom property with which ExampleGen marks its outputs: file sizes and times of the corpus."""
+_CORPUS_FINGERPRINT = "input_fingerprint"
+"""Property in which ExampleGen's driver notes file sizes and times of the corpus."""
+
+_FOLLOWS_FROM_CORPUS = ("input_config", "span", "version")
+"""Properties that the driver resolves along with it."""
 
 
-def reason_to_run(
-    store: MetadataStore,
-    pipeline_name: str,
-    component: str,
-    info: data_types.ExecutionInfo,
-    execution: metadata_store_pb2.Execution,
-) -> str:
+def reason_to_run(store: MetadataStore, pipeline_name: str, component: str, info: data_types.ExecutionInfo) -> str:
     """One line for a person.
 
     Args:
       store: an open store.
-      info: what TFX prepared: inputs, and outputs without content.
-      execution: as it was registered. Its properties are those before the driver added what it found out, like
-        those of earlier executions.
+      info: what TFX prepared: inputs, outputs without content, properties.
     """
     context = store.get_context_by_type_and_name("node", f"{pipeline_name}.{component}")
     executions = store.get_executions_by_context(context.id) if context else []
@@ -39,20 +34,39 @@ def reason_to_run(
         return "last attempt failed" if earlier else "first run"
     last = max(successes, key=lambda execution: execution.id)
     events = store.get_events_by_execution_ids([last.id])
-    changes = _changed_inputs(store, events, info) + _changed_properties(last, execution)
+    changes = _changed_inputs(events, info) + _changed_properties(_maker(store, last, events), info)
     if changes:
         return ", ".join(changes)
-    if _fingerprint_changed(store, events, info):
-        return "the corpus changed"
     latest = max(earlier, key=lambda execution: execution.id)
     if latest.last_known_state not in _SUCCESSFUL:
         return "last attempt failed"
     return "earlier outputs are gone, or how it is executed changed"
 
 
-def _changed_inputs(
-    store: MetadataStore, events: list[metadata_store_pb2.Event], info: data_types.ExecutionInfo
-) -> list[str]:
+def _maker(
+    store: MetadataStore, execution: metadata_store_pb2.Execution, events: list[metadata_store_pb2.Event]
+) -> metadata_store_pb2.Execution:
+    """The execution that made the outputs: itself, or the one from which the cache took them.
+
+    Only that one has the properties that a driver resolved; a cached execution keeps them as they were configured.
+    """
+    outputs = [event.artifact_id for event in events if event.type == metadata_store_pb2.Event.OUTPUT]
+    if execution.last_known_state != metadata_store_pb2.Execution.CACHED or not outputs:
+        return execution
+    producers = {
+        event.execution_id
+        for event in store.get_events_by_artifact_ids(outputs)
+        if event.type == metadata_store_pb2.Event.OUTPUT
+    }
+    made = [
+        candidate
+        for candidate in store.get_executions_by_id(sorted(producers))
+        if candidate.last_known_state == metadata_store_pb2.Execution.COMPLETE
+    ]
+    return made[-1] if made else execution
+
+
+def _changed_inputs(events: list[metadata_store_pb2.Event], info: data_types.ExecutionInfo) -> list[str]:
     before: dict[str, set[int]] = {}
     for event in events:
         if event.type == metadata_store_pb2.Event.INPUT:
@@ -63,11 +77,18 @@ def _changed_inputs(
     ]
 
 
-def _changed_properties(last: metadata_store_pb2.Execution, execution: metadata_store_pb2.Execution) -> list[str]:
-    before, now = (
-        {key: _plain(value) for key, value in of.custom_properties.items() if not key.startswith("__")}
-        for of in (last, execution)
-    )
+def _changed_properties(made: metadata_store_pb2.Execution, info: data_types.ExecutionInfo) -> list[str]:
+    before = {key: _plain(value) for key, value in made.custom_properties.items() if not key.startswith("__")}
+    now = {key: value for key, value in info.exec_properties.items() if value is not None}
+    if before.get(_CORPUS_FINGERPRINT) != now.get(_CORPUS_FINGERPRINT):
+        for key in (_CORPUS_FINGERPRINT, *_FOLLOWS_FROM_CORPUS):
+            before.pop(key, None)
+            now.pop(key, None)
+        return ["the corpus changed", *_differences(before, now)]
+    return _differences(before, now)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     changes: list[str] = []
     for key in sorted(before.keys() | now.keys()):
         if str(before.get(key)) != str(now.get(key)):
@@ -108,21 +129,3 @@ def _parse(value: Any) -> Any:
 def _plain(value: metadata_store_pb2.Value) -> Any:
     kind = value.WhichOneof("value")
     return getattr(value, kind) if kind else None
-
-
-def _fingerprint_changed(
-    store: MetadataStore, events: list[metadata_store_pb2.Event], info: data_types.ExecutionInfo
-) -> bool:
-    outputs = [event.artifact_id for event in events if event.type == metadata_store_pb2.Event.OUTPUT]
-    before = {
-        artifact.custom_properties[_INPUT_FINGERPRINT].string_value
-        for artifact in store.get_artifacts_by_id(outputs)
-        if _INPUT_FINGERPRINT in artifact.custom_properties
-    }
-    now = {
-        artifact.get_string_custom_property(_INPUT_FINGERPRINT)
-        for artifacts in info.output_dict.values()
-        for artifact in artifacts
-        if artifact.has_custom_property(_INPUT_FINGERPRINT)
-    }
-    return before != now

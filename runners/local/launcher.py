@@ -47,13 +47,7 @@ class WatchedLauncher(tfx_launcher.Launcher):
         prepared = super()._prepare_execution()
         if prepared.is_execution_needed:
             with self._metadata as handle:
-                reason = reason_to_run(
-                    handle.store,
-                    self._pipeline_info.id,
-                    self._component,
-                    prepared.execution_info,
-                    prepared.execution_metadata,
-                )
+                reason = reason_to_run(handle.store, self._pipeline_info.id, self._component, prepared.execution_info)
             emit("component_running", component=self._component, reason=reason)
         elif prepared.execution_info.output_dict:
             self._cached = True

@@ -89,7 +89,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("trainer_module/tokenization.py", {"Transform", "DistributedTrainer"}),
         ("components/tokenizer/learning.py", {"Transform"}),
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
-        ("components/evaluator/metrics.py", {"Evaluator"}),
+        ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher"}),
         ("runners/cli/app.py", set()),
     ],

@@ -104,6 +104,21 @@ def test_another_training_has_a_folder_of_its_own(tiny, rows, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {one.fingerprint, other.fingerprint}
 
 
+def test_other_rows_of_the_same_shape_are_another_training(tiny, rows, tmp_path):
+    """Only a hash of a shard tells them apart; going on with the other's weights would be silently wrong."""
+    import dataclasses
+    import shutil
+
+    from foundation.rows import PackingManifest
+
+    other = tmp_path / "other"
+    shutil.copytree(rows[0], other)
+    manifest = PackingManifest.load(other)
+    dataclasses.replace(manifest, shard_sha256=["00", "01"]).save(other)
+    one, two = train(tiny, rows, tmp_path / "c", steps=3), train(tiny, (other, rows[1]), tmp_path / "c", steps=3)
+    assert one.fingerprint != two.fingerprint
+
+
 def test_the_log_tells_every_step_and_validation(tiny, rows, tmp_path):
     trained = train(tiny, rows, tmp_path)
     lines = read_train_log(trained.log_path)

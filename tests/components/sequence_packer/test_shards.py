@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,7 @@ def test_record_i_starts_at_i_times_the_record_length(tmp_path: Path, monkeypatc
     report = shards.write_shard(tmp_path, 0, packing)
     token_ids, segment_ids = packing.rows(0, packing.num_rows)
     data = Path(report.rows_path).read_bytes()
+    assert report.sha256 == hashlib.sha256(data).hexdigest()
     record_bytes = 12 + 2 * 16 * 2 + 4
     assert len(data) == packing.num_rows * record_bytes
     records = [record.numpy() for record in tf.data.TFRecordDataset(report.rows_path)]

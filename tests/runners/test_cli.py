@@ -1,0 +1,57 @@
+"""The command line: errors are one message and an exit code, never a traceback; it starts without TensorFlow."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = str(ROOT / "configs" / "demo.yaml")
+
+
+def tokenmill(*arguments, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", "runners.cli.app", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+
+
+def test_show_prints_every_setting_and_reads_back(tmp_path):
+    shown = tokenmill("config", "show", "--config", DEMO, "--set", "train.steps=77")
+    values = yaml.safe_load(shown.stdout)
+    assert (shown.returncode, values["train"]["steps"], values["train"]["beta1"]) == (0, 77, 0.9)
+    (tmp_path / "again.yaml").write_text(shown.stdout)
+    assert tokenmill("config", "show", "--config", str(tmp_path / "again.yaml")).stdout == shown.stdout
+
+
+def test_check_says_ok():
+    checked = tokenmill("config", "check", "--config", DEMO)
+    assert (checked.returncode, checked.stdout) == (0, f"{DEMO}: ok (run demo)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["config", "check", "--config", DEMO, "--set", "train.stps=3"], 2, "train.stps: unknown key"),
+        (["config", "check", "--config", "nowhere.yaml"], 2, "nowhere.yaml: no such file"),
+        (["run", "--config", DEMO, "--set", "model.num_heads=3"], 2, "num_heads 3 does not divide width 256"),
+        (["ingest", "--out", "data"], 2, "nothing to ingest"),
+        (["generate", "--prompt", "x"], 2, "give either --config FILE or --model FOLDER"),
+        (["generate", "--prompt", "x", "--model", "."], 6, "holds no SavedModel"),
+        (["generate", "--prompt", "x", "--config", DEMO], 6, "no model was pushed yet"),
+        (["generate", "--prompt", "x", "--model", ".", "--top-p", "1.5"], 2, "--top-p"),
+    ],
+)
+def test_a_mistake_is_one_message_and_an_exit_code(arguments, exit_code, message, tmp_path):
+    result = tokenmill(*arguments, cwd=tmp_path)
+    assert result.returncode == exit_code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_starting_imports_neither_tensorflow_nor_beam():
+    code = "import sys, runners.cli.app; print([m for m in ('tensorflow', 'tfx', 'apache_beam') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert result.stdout == "[]\n"
