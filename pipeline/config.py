@@ -93,7 +93,9 @@ class BeamConfig(Section):
     def pipeline_args(self) -> list[str]:
         """Beam's own flags."""
         return [
-            "--runner=DirectRunner",
+            # The direct runner by its own name: the alias DirectRunner first tries Prism, a program that Beam
+            # would fetch from the network.
+            "--runner=FnApiRunner",
             f"--direct_running_mode={self.running_mode}",
             f"--direct_num_workers={self.num_workers}",
             # Nothing is sent anywhere: without this, TFX builds a source package of itself, for a second or
