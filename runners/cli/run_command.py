@@ -1,16 +1,21 @@
 """`tokenmill run`: the whole line, with a live table."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 
-from foundation.errors import PipelineError
+from foundation.documents import DOCUMENT_FILE_PREFIX
+from foundation.errors import CorpusError, HostError, PipelineError
 from runners.cli.options import Config, Overrides
 from runners.cli.run_state import RunState
 from runners.cli.run_view import draw, duration, now, plain_line, print_summary
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from runners.local.supervisor import Supervisor
 
 
 def run(
@@ -30,7 +35,11 @@ def run(
     from runners.local.supervisor import Supervisor
 
     loaded = load_config(config, overrides)
-    loaded.root.mkdir(parents=True, exist_ok=True)
+    _check_documents(loaded)
+    try:
+        loaded.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(f"{loaded.root}: cannot be made ({error.strerror}); set run_root to another folder") from None
     arguments = ["--config", config]
     for option, values in (("--set", overrides), ("--from", from_nodes), ("--to", to_nodes)):
         for value in values or []:
@@ -47,7 +56,17 @@ def run(
     _conclude(console, state, child, now() - begun)
 
 
-def _follow(console: Console, state: RunState, child) -> None:  # type: ignore[no-untyped-def] # imported lazily
+def _check_documents(config: "RunConfig") -> None:
+    """Says what is missing before anything starts, in the user's terms: CorpusGen would speak of a pattern."""
+    span = "*" if config.corpus.span is None else str(config.corpus.span)
+    if not any(config.documents_folder.glob(f"span-{span}/{DOCUMENT_FILE_PREFIX}-*")):
+        raise CorpusError(
+            f"{config.documents_folder}: holds no documents{'' if span == '*' else f' of span {span}'} "
+            f"(corpus.documents); make some: tokenmill ingest FILES... --out {config.corpus.documents}"
+        )
+
+
+def _follow(console: Console, state: RunState, child: "Supervisor") -> None:
     if not console.is_terminal:
         for event in child.events():
             if event is not None:
@@ -62,7 +81,7 @@ def _follow(console: Console, state: RunState, child) -> None:  # type: ignore[n
                 state.apply(event)
 
 
-def _conclude(console: Console, state: RunState, child, seconds: float) -> None:  # type: ignore[no-untyped-def]
+def _conclude(console: Console, state: RunState, child: "Supervisor", seconds: float) -> None:
     if state.ok:
         console.print()
         print_summary(console, state)

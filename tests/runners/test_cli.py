@@ -36,6 +36,8 @@ def test_check_says_ok():
         (["config", "check", "--config", DEMO, "--set", "train.stps=3"], 2, "train.stps: unknown key"),
         (["config", "check", "--config", "nowhere.yaml"], 2, "nowhere.yaml: no such file"),
         (["run", "--config", DEMO, "--set", "model.num_heads=3"], 2, "num_heads 3 does not divide width 256"),
+        (["run", "--config", DEMO], 3, "holds no documents (corpus.documents); make some: tokenmill ingest"),
+        (["run", "--config", DEMO, "--set", "corpus.span=7"], 3, "holds no documents of span 7"),
         (["ingest", "--out", "data"], 2, "nothing to ingest"),
         (["generate", "--prompt", "x"], 2, "give either --config FILE or --model FOLDER"),
         (["generate", "--prompt", "x", "--model", "."], 6, "holds no SavedModel"),
@@ -49,6 +51,15 @@ def test_a_mistake_is_one_message_and_an_exit_code(arguments, exit_code, message
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_a_run_root_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "data/demo/span-1").mkdir(parents=True)
+    (tmp_path / "data/demo/span-1/documents-00000-of-00001.tfrecord").touch()
+    (tmp_path / "file").touch()
+    result = tokenmill("run", "--config", DEMO, "--set", "run_root=file", cwd=tmp_path)
+    assert result.returncode == 4
+    assert "file/demo: cannot be made (Not a directory); set run_root to another folder" in result.stderr
 
 
 def test_starting_imports_neither_tensorflow_nor_beam():
