@@ -55,6 +55,23 @@ def frame(payloads: np.ndarray) -> np.ndarray:
     return records
 
 
+def first_damaged(records: np.ndarray) -> int | None:
+    """Number of the first record whose frame or payload is not what `frame` writes; None if all are.
+
+    Args:
+      records: [records, FRAME_BYTES_BEFORE + payload_bytes + FRAME_BYTES_AFTER] uint8, contiguous.
+    """
+    if len(records) == 0:
+        return None
+    payloads = records[:, FRAME_BYTES_BEFORE:-FRAME_BYTES_AFTER]
+    length = struct.pack("<Q", payloads.shape[1])
+    header = np.frombuffer(length + struct.pack("<I", masked_crc32c(length)), dtype=np.uint8)
+    checksums = np.array([masked_crc32c(payload.tobytes()) for payload in payloads], dtype="<u4")
+    stored = np.ascontiguousarray(records[:, -FRAME_BYTES_AFTER:]).view("<u4")[:, 0]
+    damaged = (records[:, :FRAME_BYTES_BEFORE] != header).any(axis=1) | (checksums != stored)
+    return int(np.argmax(damaged)) if damaged.any() else None
+
+
 def frame_one(payload: bytes) -> bytes:
     """One record of any length, ready to be written."""
     length = struct.pack("<Q", len(payload))

@@ -7,6 +7,8 @@ import math
 
 import tensorflow as tf
 
+from trainer_module.recompute import recomputed
+
 QUERY_BLOCK = 128
 """Queries handled at once. A block sees the keys up to its own end only: the upper triangle is not computed."""
 
@@ -48,24 +50,29 @@ def rope_phases(positions: tf.Tensor, head_dim: int, theta: float) -> tuple[tf.T
 
 
 def rotate(features: tf.Tensor, phases: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    """Turns feature pairs (i, i + E / 2) by their phases. [B, T, heads, E] -> the same shape."""
-    cosine, sine = (tf.cast(phase, features.dtype) for phase in phases)
-    first, second = tf.split(features, 2, axis=-1)
-    return tf.concat([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    """Turns feature pairs (i, i + E / 2) by their phases, in float32. [B, T, heads, E] -> the same shape and dtype."""
+    cosine, sine = phases
+    first, second = tf.split(tf.cast(features, tf.float32), 2, axis=-1)
+    rotated = tf.concat([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    return tf.cast(rotated, features.dtype)
 
 
-def packed_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+def packed_attention(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, segment_ids: tf.Tensor, recompute: bool = False
+) -> tf.Tensor:
     """Causal attention within segments.
 
     Args:
       query: [B, T, H, E].
       key, value: [B, T, K, E].
       segment_ids: [B, T] int32.
+      recompute: the backward pass computes the scores of a block of queries again instead of keeping them.
 
     Returns:
       [B, T, H, E]. Where a token is padding (segment 0) it attends to padding; nobody reads that.
     """
     length = query.shape[1]
+    attend = recomputed(_attend) if recompute else _attend
     query, key, value = _by_head(query, key.shape[2]), _by_head(key, key.shape[2]), _by_head(value, key.shape[2])
     blocks = []
     for start in range(0, length, QUERY_BLOCK):
@@ -73,7 +80,7 @@ def packed_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, segment
         same_segment = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
         causal = tf.range(stop)[None, :] <= tf.range(start, stop)[:, None]
         visible = tf.logical_and(same_segment, causal)
-        blocks.append(_attend(query[:, :, :, start:stop], key[:, :, :, :stop], value[:, :, :, :stop], visible))
+        blocks.append(attend(query[:, :, :, start:stop], key[:, :, :, :stop], value[:, :, :, :stop], visible))
     return _by_position(tf.concat(blocks, axis=3))
 
 

@@ -2,8 +2,8 @@
 
 `FOLDER/step-00000200/` holds the variables in TensorFlow's tensor bundle format (each tensor with its
 own checksum, readable by `tf.train.load_checkpoint`) and `checkpoint.json`: step, fingerprint of the
-run, SHA-256 of each file. A checkpoint is written beside its place and renamed; what is old is
-removed after that. There is no pointer to go stale: the newest folder that verifies is the one.
+run, its progress, SHA-256 of each file. A checkpoint is written beside its place and renamed; what is
+old is removed after that. There is no pointer to go stale: the newest folder that verifies is the one.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -23,45 +24,71 @@ _BUNDLE = "variables"
 _MANIFEST = "checkpoint.json"
 _STEP_FOLDER = re.compile(r"step-(\d{8,})")
 
+Values = Mapping[str, tf.Tensor | tf.Variable]
 
-def save(folder: Path, step: int, variables: Mapping[str, tf.Variable], fingerprint: str, keep: int) -> Path:
+
+class Restored(NamedTuple):
+    """What a checkpoint says beside the variables."""
+
+    step: int
+    progress: dict[str, Any]
+    """As it was given to `save`."""
+
+
+def save(
+    folder: Path,
+    step: int,
+    values: Values,
+    fingerprint: str,
+    keep: int,
+    progress: Mapping[str, Any] | None = None,
+    keep_step: int | None = None,
+) -> Path:
     """Writes the checkpoint of `step` and removes all but the newest `keep`.
 
     Args:
       folder: of this training's checkpoints.
-      variables: by the name under which each is stored.
+      values: by the name under which each is stored.
       fingerprint: of everything that must be equal for a resume to be exact.
+      progress: JSON values to be given back with the variables.
+      keep_step: a step whose checkpoint stays however old it is.
 
     Returns:
       The new checkpoint's folder.
     """
-    target = folder / f"step-{step:08d}"
+    target = folder_of(folder, step)
     if target.exists():  # left by a run that was stopped between saving and going on, or damaged
         shutil.rmtree(target)
     with atomic.new_folder(target) as staged:
-        names = list(variables)
+        names = list(values)
         tf.raw_ops.SaveV2(
             prefix=str(staged / _BUNDLE),
             tensor_names=names,
             shape_and_slices=[""] * len(names),
-            tensors=[tf.convert_to_tensor(variables[name]) for name in names],
+            tensors=[tf.convert_to_tensor(values[name]) for name in names],
         )
         manifest = {
             "step": step,
             "fingerprint": fingerprint,
+            "progress": dict(progress or {}),
             "sha256": {path.name: _sha256(path) for path in sorted(staged.iterdir())},
         }
         (staged / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     for old in _step_folders(folder)[keep:]:
-        shutil.rmtree(old)
+        if keep_step is None or old != folder_of(folder, keep_step):
+            shutil.rmtree(old)
     return target
 
 
-def restore_newest(folder: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> int | None:
-    """Assigns the newest valid checkpoint to `variables`.
+def folder_of(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / f"step-{step:08d}"
 
-    Returns:
-      Its step, or None where there is none.
+
+def restore_newest(folder: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> Restored | None:
+    """Assigns the newest valid checkpoint to `variables`; None where there is none.
+
+    A damaged one is named in the log, and the one before is tried.
 
     Raises:
       TrainingError: the checkpoint belongs to a run with another fingerprint.
@@ -71,23 +98,64 @@ def restore_newest(folder: Path, variables: Mapping[str, tf.Variable], fingerpri
         if fault:
             logging.error("checkpoint %s is damaged (%s); trying the one before", candidate, fault)
             continue
-        manifest = json.loads((candidate / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest["fingerprint"] != fingerprint:
-            raise TrainingError(
-                f"{candidate}: written by a run with other settings or data (fingerprint {manifest['fingerprint']}, "
-                f"this run has {fingerprint}); delete {folder} to start from scratch"
-            )
-        names = list(variables)
-        values = tf.raw_ops.RestoreV2(
-            prefix=str(candidate / _BUNDLE),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            dtypes=[variables[name].dtype for name in names],
-        )
-        for name, value in zip(names, values, strict=True):
-            variables[name].assign(value)
-        return int(manifest["step"])
+        return restore(candidate, variables, fingerprint)
     return None
+
+
+def restore(checkpoint: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> Restored:
+    """Assigns one checkpoint, which `verify` has found whole, to `variables`.
+
+    Raises:
+      TrainingError: it belongs to a run with another fingerprint.
+    """
+    manifest = json.loads((checkpoint / _MANIFEST).read_text(encoding="utf-8"))
+    if manifest["fingerprint"] != fingerprint:
+        raise TrainingError(
+            f"{checkpoint}: written by a run with other settings or data (fingerprint {manifest['fingerprint']}, "
+            f"this run has {fingerprint}); delete {checkpoint.parent} to start from scratch"
+        )
+    names = list(variables)
+    values = tf.raw_ops.RestoreV2(
+        prefix=str(checkpoint / _BUNDLE),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        dtypes=[variables[name].dtype for name in names],
+    )
+    for name, value in zip(names, values, strict=True):
+        variables[name].assign(value)
+    return Restored(int(manifest["step"]), manifest["progress"])
+
+
+def restore_best(folder: Path, step: int, variables: Mapping[str, tf.Variable], fingerprint: str) -> int:
+    """Assigns the checkpoint of one step, to export from it.
+
+    Returns:
+      The step.
+
+    Raises:
+      TrainingError: it is not there, or damaged.
+    """
+    path = folder_of(folder, step)
+    fault = verify(path)
+    if fault:
+        raise TrainingError(
+            f"{path}: the checkpoint with the best validation is damaged ({fault}); set train.keep_best: false to "
+            "export the last one"
+        )
+    return restore(path, variables, fingerprint).step
+
+
+def has_any(folder: Path) -> bool:
+    """Whether a checkpoint, valid or not, is in the folder."""
+    return bool(_step_folders(folder))
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what saves that were killed have left beside the checkpoints."""
+    if folder.exists():
+        for path in folder.iterdir():
+            if path.name.startswith(atomic.STAGING_PREFIX) and path.is_dir():
+                shutil.rmtree(path)
 
 
 def verify(checkpoint: Path) -> str | None:

@@ -61,6 +61,12 @@ class ModelConfig(Section):
     norm_epsilon: float = Field(1e-5, gt=0, lt=1)
     """Added to the variance before the square root."""
 
+    qk_norm: bool = False
+    """RMSNorm of every head's queries and keys, each with a scale of its own, before the rotary phases."""
+
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of features set to zero, in training alone, after the embedding and where a block adds to the stream."""
+
     init_stddev: float = Field(0.02, gt=0, lt=10)
     """Standard deviation of initial weights; projections into the residual stream get it over sqrt(2 x num_layers)."""
 
@@ -104,7 +110,16 @@ class TrainConfig(Section):
     """The optimization. A step is one update of the weights from `global_batch_size` rows."""
 
     steps: int = Field(400, ge=1, le=100_000_000)
-    """Updates of the weights in all."""
+    """Updates of the weights in all; the schedule of the learning rate spans them."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    """End after the step in which this many tokens have been predicted. Null: no such budget."""
+
+    max_minutes: float | None = Field(None, gt=0)
+    """End after this wall time of training, over all restarts. Null: no such budget."""
+
+    early_stop_validations: int | None = Field(None, ge=1)
+    """End after this many validations in a row without a better loss than the best so far. Null: never."""
 
     global_batch_size: int = Field(16, ge=1, le=1_000_000)
     """Rows per step, over all workers and microbatches."""
@@ -112,17 +127,37 @@ class TrainConfig(Section):
     num_microbatches: int = Field(1, ge=1, le=65_536)
     """Parts into which a step's rows are cut to save memory; must divide global_batch_size."""
 
+    precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    """Of activations and matrix products. Weights, moments, norms, softmax and loss are float32 always; float16
+    trains with a dynamic loss scale; auto takes bfloat16 where that is measured to be faster (see `compile`)."""
+
+    gradient_checkpointing: Literal["none", "attention", "full"] = "none"
+    """What the backward pass computes again instead of keeping it. attention: queries to weighted values, and the
+    elementwise part of the MLP, from the inputs of both; full: whole blocks from their inputs."""
+
+    blocks_per_checkpoint: int = Field(1, ge=1, le=512)
+    """full: blocks that share one kept input; more need less memory for inputs and more for one stretch."""
+
     seed: int = Field(0, ge=0, lt=2**31)
     """Decides the initial weights and the order of rows."""
 
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: orthogonalized momentum for the matrices inside the blocks, AdamW for everything else."""
+
     learning_rate: float = Field(1e-3, gt=0, lt=10)
     """Peak learning rate."""
+
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
+    """Course of the learning rate after warm-up. wsd: constant until the last `decay_share` of steps, then linear."""
+
+    decay_share: float = Field(0.2, gt=0, le=1)
+    """wsd: share of the steps, at the end, in which the learning rate falls."""
 
     warmup_steps: int = Field(20, ge=0)
     """Steps in which the learning rate rises linearly from 0 to its peak."""
 
     final_learning_rate: float = Field(0.1, ge=0, le=1)
-    """Learning rate of the last step, as a fraction of the peak; between, half a cosine."""
+    """Learning rate of the last step, as a fraction of the peak; not with a constant schedule."""
 
     weight_decay: float = Field(0.1, ge=0, lt=10)
     """Decoupled (AdamW) decay of matrices; norms, biases and embeddings do not decay."""
@@ -139,8 +174,27 @@ class TrainConfig(Section):
     clip_norm: float | None = Field(1.0, gt=0)
     """Largest global norm of the summed gradient. Null: no clipping."""
 
-    compile: Literal["xla", "graph"] = "xla"
-    """How the step is compiled: by XLA, or as a plain TensorFlow graph."""
+    muon_momentum: float = Field(0.95, ge=0, lt=1)
+    """muon: decay of the momentum (Nesterov's)."""
+
+    z_loss: float = Field(0.0, ge=0, lt=1)
+    """Weight of the squared logarithm of the softmax's denominator, which keeps logits small (PaLM uses 1e-4)."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of the target's probability that is spread over the whole vocabulary."""
+
+    ema_decay: float | None = Field(None, gt=0, lt=1)
+    """Decay of a running mean of the weights, which is then validated and exported. Null: the weights themselves."""
+
+    initial_loss_scale: float = Field(65536.0, ge=1, le=2.0**24)
+    """float16: loss scale of the first step."""
+
+    loss_scale_growth_steps: int = Field(2000, ge=1)
+    """float16: finite steps in a row after which the loss scale doubles."""
+
+    compile: Literal["auto", "xla", "graph"] = "auto"
+    """How the step is compiled: by XLA, as a plain TensorFlow graph, or whichever is faster on this machine by a
+    short measurement, whose answer is kept with the checkpoints."""
 
     log_every: int = Field(10, ge=1)
     """Steps between two lines of the training log."""
@@ -157,6 +211,18 @@ class TrainConfig(Section):
     keep_checkpoints: int = Field(2, ge=1, le=1000)
     """Newest checkpoints that stay on the disk."""
 
+    keep_best: bool = False
+    """The checkpoint with the best validation loss stays, too, and is what gets exported."""
+
+    abandon_unfinished: bool = False
+    """Begins a new training though one with other settings was stopped and could go on."""
+
+    async_checkpoints: bool = True
+    """Training goes on while a checkpoint is written."""
+
+    cache_rows: bool = False
+    """Reads the rows into memory at the start instead of mapping their files."""
+
     @model_validator(mode="after")
     def _batch_divides(self) -> "TrainConfig":
         if self.global_batch_size % self.num_microbatches:
@@ -164,6 +230,11 @@ class TrainConfig(Section):
             raise ValueError(
                 f"num_microbatches {self.num_microbatches} does not divide global_batch_size "
                 f"{self.global_batch_size}; set num_microbatches to one of {divisors}"
+            )
+        if self.blocks_per_checkpoint > 1 and self.gradient_checkpointing != "full":
+            raise ValueError(
+                f"blocks_per_checkpoint {self.blocks_per_checkpoint} needs gradient_checkpointing: full, not "
+                f"{self.gradient_checkpointing}; change one of them"
             )
         if self.warmup_steps >= self.steps:
             raise ValueError(

@@ -5,6 +5,7 @@ pass, so nothing of a chunk is kept. Notation: N tokens, D width, V vocabulary, 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -26,15 +27,36 @@ def targets_of(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tuple[tf.Tensor,
     return token_ids[:, 1:], tf.logical_and(same_document, segment_ids[:, 1:] != 0)
 
 
-def summed_loss(hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
+class Objective(NamedTuple):
+    """What is minimized, beside -log p of the target."""
+
+    label_smoothing: float = 0.0
+    """Share of the target's probability that is spread over the whole vocabulary (arXiv 1512.00567)."""
+
+    z_loss: float = 0.0
+    """Weight of log(sum of exp(logits))^2 (PaLM, arXiv 2204.02311)."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is -log p alone."""
+        return self.label_smoothing == 0.0 and self.z_loss == 0.0
+
+
+PLAIN = Objective()
+"""-log p alone."""
+
+
+def summed_loss(
+    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor, objective: Objective = PLAIN
+) -> tf.Tensor:
     """Sum, not mean, of -log p(target) in nats over the counted tokens.
 
-    Sums add over microbatches and workers; whoever has them all divides once. Differentiable with
-    respect to `hidden` and `head`.
+    Sums add over microbatches and workers; whoever has them all divides once. The value is -log p whatever
+    the objective, so that runs compare; the gradient, with respect to `hidden` and `head`, is the objective's.
 
     Args:
-      hidden: [N, D]; N known.
-      head: [V, D].
+      hidden: [N, D]; N known. Its dtype is that of the products.
+      head: [V, D] float32.
       targets: [N] int32.
       counted: [N] bool.
 
@@ -44,10 +66,10 @@ def summed_loss(hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted:
 
     @tf.custom_gradient
     def loss_of(hidden: tf.Tensor, head: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        loss, hidden_gradient, head_gradient = _loss_and_gradients(hidden, head, targets, counted)
+        loss, hidden_gradient, head_gradient = _loss_and_gradients(hidden, head, targets, counted, objective)
 
         def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return upstream * hidden_gradient, upstream * head_gradient
+            return tf.cast(upstream, hidden.dtype) * hidden_gradient, upstream * head_gradient
 
         return loss, backward
 
@@ -67,6 +89,7 @@ def token_losses(
       hits: [N] bool, whether the target is the likeliest token; False where not counted.
     """
     chunks = _Chunks(hidden, targets, counted)
+    head = tf.cast(head, hidden.dtype)
     nll = tf.TensorArray(tf.float32, size=chunks.count, element_shape=[chunks.size])
     hits = tf.TensorArray(tf.bool, size=chunks.count, element_shape=[chunks.size])
 
@@ -76,7 +99,7 @@ def token_losses(
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         return (
             index + 1,
-            nll.write(index, _nll(logits, labels)[0] * weights),
+            nll.write(index, tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits) * weights),
             hits.write(index, tf.logical_and(best == labels, weights > 0)),
         )
 
@@ -87,11 +110,12 @@ def token_losses(
 
 
 def _loss_and_gradients(
-    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor
+    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor, objective: Objective
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Summed loss; its gradients [N, D] and [V, D]."""
+    """Summed loss; the objective's gradients [N, D] in the dtype of `hidden` and [V, D] float32."""
     chunks = _Chunks(hidden, targets, counted)
     width, vocab = head.shape[1], head.shape[0]
+    head = tf.cast(head, hidden.dtype)
     hidden_gradients = tf.TensorArray(hidden.dtype, size=chunks.count, element_shape=[chunks.size, width])
 
     def body(
@@ -99,23 +123,23 @@ def _loss_and_gradients(
     ) -> tuple[tf.Tensor, ...]:
         inputs, labels, weights = chunks.take(index)
         logits = _logits(inputs, head)
-        nll, log_sum = _nll(logits, labels)
-        probabilities = tf.exp(logits - log_sum[:, None])
-        difference = (probabilities - tf.one_hot(labels, vocab)) * weights[:, None]  # d loss / d logits
-        difference = tf.cast(difference, inputs.dtype)
+        nll, difference = _nll_and_gradient(logits, labels, objective)
+        difference = tf.cast(difference, inputs.dtype)  # d objective / d logits, of uncounted tokens as well
+        # What does not count is taken out where it is [C, D], not where it is [C, V].
+        counts = tf.cast(weights, inputs.dtype)[:, None]
         return (
             index + 1,
             loss + tf.reduce_sum(nll * weights),
-            hidden_gradients.write(index, tf.matmul(difference, head)),
+            hidden_gradients.write(index, tf.matmul(difference, head) * counts),
             # As [D, V]: XLA:CPU is twice as slow when a transposed product has more rows than columns.
-            head_gradient + tf.cast(tf.matmul(inputs, difference, transpose_a=True), tf.float32),
+            head_gradient + tf.cast(tf.matmul(inputs * counts, difference, transpose_a=True), tf.float32),
         )
 
     start = (0, tf.constant(0.0), hidden_gradients, tf.zeros([width, vocab]))
     _, loss, hidden_gradients, head_gradient = tf.while_loop(
         lambda index, *_: index < chunks.count, body, start, maximum_iterations=chunks.count
     )
-    return loss, chunks.join(hidden_gradients.stack()), tf.cast(tf.transpose(head_gradient), head.dtype)
+    return loss, chunks.join(hidden_gradients.stack()), tf.transpose(head_gradient)
 
 
 def _logits(inputs: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
@@ -123,10 +147,18 @@ def _logits(inputs: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.matmul(inputs, head, transpose_b=True), tf.float32)
 
 
-def _nll(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """-log p(label) and log sum exp, each [C], of logits [C, V]."""
-    log_sum = tf.reduce_logsumexp(logits, axis=-1)
-    return log_sum - tf.gather(logits, labels, axis=1, batch_dims=1), log_sum
+def _nll_and_gradient(logits: tf.Tensor, labels: tf.Tensor, objective: Objective) -> tuple[tf.Tensor, tf.Tensor]:
+    """-log p(label) [C], and the objective's gradient [C, V], of logits [C, V]."""
+    # One op for both: as a graph it is a single pass where its parts would be ten over [C, V].
+    nll, gradient = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
+    if objective.is_plain:
+        return nll, gradient
+    vocab = logits.shape[1]
+    target = tf.one_hot(labels, vocab)
+    log_sum = nll + tf.gather(logits, labels, axis=1, batch_dims=1)
+    smoothing = objective.label_smoothing
+    gradient += smoothing * (target - 1.0 / vocab)
+    return nll, gradient + 2.0 * objective.z_loss * log_sum[:, None] * tf.nn.softmax(logits)
 
 
 class _Chunks:

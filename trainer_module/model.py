@@ -8,38 +8,84 @@ Variables exist only where training and serving keep them. Notation: B batch, T 
 vocabulary, H heads, K heads of keys and values, E features per head, M features inside the MLP.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from trainer_module import attention
 from trainer_module.config import ModelConfig
+from trainer_module.recompute import recomputed
 
 Params = Mapping[str, tf.Tensor]
 Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 """(query [B, T, H, E], key [B, T, K, E], value [B, T, K, E]) -> [B, T, H, E]."""
 
 
-def hidden_states(config: ModelConfig, params: Params, token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+@dataclasses.dataclass(frozen=True)
+class Computation:
+    """How a forward pass is computed; the default is what evaluation and serving do."""
+
+    dtype: tf.DType = tf.float32
+    """Of activations and matrix products; norms, phases and softmax are float32 in any case."""
+
+    gradient_checkpointing: str = "none"
+    """What the backward pass computes again: `none`, `attention` or `full`, as `TrainConfig` says."""
+
+    blocks_per_checkpoint: int = 1
+    """full: blocks that share one kept input."""
+
+    dropout_seed: tf.Tensor | None = None
+    """[2] int32: decides what dropout drops. None: nothing is dropped."""
+
+
+INFERENCE = Computation()
+
+
+def hidden_states(
+    config: ModelConfig,
+    params: Params,
+    token_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    computation: Computation = INFERENCE,
+) -> tf.Tensor:
     """Runs every block over packed rows.
 
     Args:
       params: every parameter of `parameter_table(config)`, by name.
       token_ids: [B, T] int32, T at most `config.seq_len`.
       segment_ids: [B, T] int32; a token sees only earlier tokens of its own segment.
+      computation: precision, dropout, and what is kept for the backward pass.
 
     Returns:
-      [B, T, D], normalized, ready for `output_logits`.
+      [B, T, D] of `computation.dtype`, normalized, ready for `output_logits`.
     """
     positions = attention.document_positions(segment_ids)
     phases = rotary(config, positions)
+    light = computation.gradient_checkpointing == "attention"
 
     def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        return attention.packed_attention(query, key, value, segment_ids)
+        return attention.packed_attention(query, key, value, segment_ids, recompute=light)
 
-    hidden = embed(config, params, token_ids, positions)
-    for layer in range(config.num_layers):
-        hidden = block(config, block_params(params, layer), hidden, phases, attend)
+    def stretch(hidden: tf.Tensor, params_of_blocks: Sequence[Params], first: int) -> tf.Tensor:
+        for layer, params_of_block in enumerate(params_of_blocks, start=first):
+            seed = _fold_in(computation.dropout_seed, layer + 1)
+            hidden = block(config, params_of_block, hidden, phases, attend, light, seed)
+        return hidden
+
+    hidden = tf.cast(embed(config, params, token_ids, positions), computation.dtype)
+    hidden = _dropout(hidden, config.dropout, _fold_in(computation.dropout_seed, 0))
+    full = computation.gradient_checkpointing == "full"
+    length = computation.blocks_per_checkpoint if full else config.num_layers
+    for first in range(0, config.num_layers, length):
+        layers = range(first, min(first + length, config.num_layers))
+        params_of_blocks = [block_params(params, layer) for layer in layers]
+        if full:
+            run = recomputed(lambda hidden, blocks, first=first: stretch(hidden, blocks, first))
+            hidden = run(hidden, params_of_blocks)
+        else:
+            hidden = stretch(hidden, params_of_blocks, first)
     return normalize(config, params, "final_norm", hidden)
 
 
@@ -70,6 +116,8 @@ def block(
     hidden: tf.Tensor,
     phases: tuple[tf.Tensor, tf.Tensor] | None,
     attend: Attend,
+    light: bool = False,
+    dropout_seed: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """One pre-norm block: attention, then MLP, each added to the residual stream.
 
@@ -78,38 +126,76 @@ def block(
       hidden: [B, T, D].
       phases: rotary phases of the T positions, or None.
       attend: how queries meet keys and values; packed rows and cached generation differ here alone.
+      light: norms and elementwise parts are computed again in the backward pass; products of matrices are kept.
+      dropout_seed: [2] int32; None: nothing is dropped.
 
     Returns:
       [B, T, D].
     """
-    inputs = normalize(config, params, "attention_norm", hidden)
-    query = _with_bias(params, "query", _project_heads(inputs, params["query"]))
-    key = _with_bias(params, "key", _project_heads(inputs, params["key"]))
-    value = _with_bias(params, "value", _project_heads(inputs, params["value"]))
-    if phases is not None:
-        query, key = attention.rotate(query, phases), attention.rotate(key, phases)
-    mixed = attend(query, key, value)  # [B, T, H, E]
+    keep = recomputed if light else _unchanged
+    project = keep(lambda hidden, params: _queries_keys_values(config, params, hidden, phases))
+    expand = keep(lambda hidden, params: _expand(config, params, hidden))
+    contract = keep(lambda inner, params: _contract(config, params, inner))
+
+    mixed = attend(*project(hidden, params))  # [B, T, H, E]
     heads, head_dim = params["out"].shape[0], params["out"].shape[1]
     flat = tf.reshape(mixed, tf.concat([tf.shape(mixed)[:2], [heads * head_dim]], axis=0))
-    out = _matmul(flat, tf.reshape(params["out"], [heads * head_dim, config.width]))
-    hidden += _with_bias(params, "out", out)
+    out = _with_bias(params, "out", _matmul(flat, tf.reshape(params["out"], [heads * head_dim, config.width])))
+    hidden += _dropout(out, config.dropout, _fold_in(dropout_seed, 0))
 
+    out = contract(expand(hidden, params), params)
+    return hidden + _dropout(out, config.dropout, _fold_in(dropout_seed, 1))
+
+
+def _queries_keys_values(
+    config: ModelConfig, params: Params, hidden: tf.Tensor, phases: tuple[tf.Tensor, tf.Tensor] | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """[B, T, D] -> [B, T, H, E], [B, T, K, E], [B, T, K, E]."""
+    inputs = normalize(config, params, "attention_norm", hidden)
+    query, key, value = (
+        _with_bias(params, name, _project_heads(inputs, params[name])) for name in ("query", "key", "value")
+    )
+    if config.qk_norm:
+        query = _root_mean_square_norm(query, params["query_norm/scale"], config.norm_epsilon)
+        key = _root_mean_square_norm(key, params["key_norm/scale"], config.norm_epsilon)
+    if phases is not None:
+        query, key = attention.rotate(query, phases), attention.rotate(key, phases)
+    return query, key, value
+
+
+def _expand(config: ModelConfig, params: Params, hidden: tf.Tensor) -> list[tf.Tensor]:
+    """The MLP's products before its activation, each [B, T, M]: of `up` and, for swiglu, of `gate`."""
     inputs = normalize(config, params, "mlp_norm", hidden)
-    inner = _with_bias(params, "up", _matmul(inputs, params["up"]))  # [B, T, M]
-    inner = tf.nn.silu(_matmul(inputs, params["gate"])) * inner if config.mlp == "swiglu" else _gelu(inner)
-    return hidden + _with_bias(params, "down", _matmul(inner, params["down"], transpose_b=True))
+    names = ("up", "gate") if config.mlp == "swiglu" else ("up",)
+    return [_with_bias(params, name, _matmul(inputs, params[name])) for name in names]
+
+
+def _contract(config: ModelConfig, params: Params, inner: list[tf.Tensor]) -> tf.Tensor:
+    """Activation and second product: `_expand`'s result -> [B, T, D]."""
+    if config.mlp == "swiglu":
+        up, gate = inner
+        activated = tf.nn.silu(gate) * up
+    else:
+        activated = tf.nn.gelu(inner[0], approximate=True)  # as in GPT-2
+    return _with_bias(params, "down", _matmul(activated, params["down"], transpose_b=True))
 
 
 def normalize(config: ModelConfig, params: Params, name: str, hidden: tf.Tensor) -> tf.Tensor:
     """RMSNorm (arXiv 1910.07467) or LayerNorm over the last dimension, computed in float32."""
+    scale = params[f"{name}/scale"]
+    if config.norm == "rmsnorm":
+        return _root_mean_square_norm(hidden, scale, config.norm_epsilon)
     wide = tf.cast(hidden, tf.float32)
-    if config.norm == "layernorm":
-        wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
+    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    normal = wide * tf.math.rsqrt(variance + config.norm_epsilon) * params[f"{name}/scale"]
-    if config.norm == "layernorm":
-        normal += params[f"{name}/bias"]
+    normal = wide * tf.math.rsqrt(variance + config.norm_epsilon) * scale + params[f"{name}/bias"]
     return tf.cast(normal, hidden.dtype)
+
+
+def _root_mean_square_norm(features: tf.Tensor, scale: tf.Tensor, epsilon: float) -> tf.Tensor:
+    wide = tf.cast(features, tf.float32)
+    mean_square = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
+    return tf.cast(wide * tf.math.rsqrt(mean_square + epsilon) * scale, features.dtype)
 
 
 def head_weights(config: ModelConfig, params: Params) -> tf.Tensor:
@@ -119,7 +205,8 @@ def head_weights(config: ModelConfig, params: Params) -> tf.Tensor:
 
 def output_logits(config: ModelConfig, params: Params, hidden: tf.Tensor) -> tf.Tensor:
     """[..., D] -> [..., V], float32. Training uses `trainer_module.loss` instead, which never holds them whole."""
-    return tf.cast(tf.matmul(hidden, head_weights(config, params), transpose_b=True), tf.float32)
+    head = tf.cast(head_weights(config, params), hidden.dtype)
+    return tf.cast(tf.matmul(hidden, head, transpose_b=True), tf.float32)
 
 
 def _project_heads(inputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -130,17 +217,31 @@ def _project_heads(inputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _matmul(inputs: tf.Tensor, weights: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
-    """[B, T, X] x [X, Y] -> [B, T, Y], flattened to two dimensions, which every backend does best."""
+    """[B, T, X] x [X, Y] -> [B, T, Y] in the inputs' dtype; as two dimensions, which every backend does best."""
     shape = tf.shape(inputs)
+    weights = tf.cast(weights, inputs.dtype)
     flat = tf.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), weights, transpose_b=transpose_b)
     return tf.reshape(flat, [shape[0], shape[1], flat.shape[-1]])
 
 
 def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
     bias = params.get(f"{name}_bias")
-    return features if bias is None else features + bias
+    return features if bias is None else features + tf.cast(bias, features.dtype)
 
 
-def _gelu(inputs: tf.Tensor) -> tf.Tensor:
-    """The tanh approximation, as in GPT-2."""
-    return tf.nn.gelu(inputs, approximate=True)
+def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Zeroes a share `rate` of the features and scales the rest so that the mean stays."""
+    if seed is None or rate == 0.0:
+        return features
+    # One named algorithm: XLA and the graph would each choose another.
+    uniform = tf.random.stateless_uniform(tf.shape(features), seed, alg="philox")
+    return tf.where(uniform >= rate, features / (1.0 - rate), tf.zeros_like(features))
+
+
+def _fold_in(seed: tf.Tensor | None, number: int) -> tf.Tensor | None:
+    """A seed [2] of its own for each number."""
+    return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
+
+
+def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

@@ -71,6 +71,9 @@ def parameter_table(config: ModelConfig) -> dict[str, Parameter]:
         bias(f"{block}/key_bias", (kv_heads, head_dim), ("kv_heads", "head_dim"))
         bias(f"{block}/value_bias", (kv_heads, head_dim), ("kv_heads", "head_dim"))
         bias(f"{block}/out_bias", (width,), ("embed",))
+        if config.qk_norm:
+            table.append(Parameter(f"{block}/query_norm/scale", (head_dim,), ("head_dim",), "ones"))
+            table.append(Parameter(f"{block}/key_norm/scale", (head_dim,), ("head_dim",), "ones"))
         norm(f"{block}/mlp_norm")
         if config.mlp == "swiglu":
             matrix(f"{block}/gate", (width, hidden), ("embed", "mlp"))

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from foundation.errors import TrainingError
+from foundation.errors import CorpusError, TrainingError
 from foundation.rows import FRAME_BYTES_BEFORE, PackingManifest
+from foundation.tfrecord import first_damaged
 
 Batch = tuple[tf.Tensor, tf.Tensor]
 """token_ids, segment_ids: each [rows, seq_len + 1] int32."""
@@ -22,11 +23,18 @@ _SHUFFLE_ROUNDS = 4
 """Rounds of the cipher behind the permutation: TensorFlow's own default. Changing it changes every order."""
 
 
+_ROWS_VERIFIED_AT_ONCE = 1024
+
+
 class RowReader:
     """The rows of one split, in memory-mapped shards."""
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, in_memory: bool = False):
         """Opens a split's folder.
+
+        Args:
+          in_memory: the rows are read into memory once; else the shards' files are mapped, and rows come from the
+            page cache or the disk.
 
         Raises:
           CorpusError: no packing manifest.
@@ -35,8 +43,10 @@ class RowReader:
         self.folder = Path(folder)
         self.manifest = PackingManifest.load(self.folder)
         self.num_rows = self.manifest.num_rows
+        self._in_memory = in_memory
         if self.num_rows == 0:
             raise TrainingError(f"{self.folder}: the split has no rows; give it more documents")
+        self._loaded: dict[int, tf.Tensor] = {}
         row_format = self.manifest.row_format
         self._shards: list[tuple[str, int]] = []
         for name, rows in zip(self.manifest.shard_names, self.manifest.shard_rows, strict=True):
@@ -75,11 +85,34 @@ class RowReader:
         payload = tf.cast(records[:, skip : skip + 2 * row_format.row_len], tf.int32)
         return payload[:, : row_format.row_len], payload[:, row_format.row_len :]
 
+    def verify(self) -> None:
+        """Checks every row against its checksum: a second or so for a billion tokens, once its file is in memory.
+
+        Raises:
+          CorpusError: a row is damaged; names the file, the row and its place.
+        """
+        row_format = self.manifest.row_format
+        for path, rows in self._shards:
+            records = np.memmap(path, dtype=np.uint8, mode="r", shape=(rows, row_format.record_bytes))
+            for start in range(0, rows, _ROWS_VERIFIED_AT_ONCE):
+                bad = first_damaged(np.ascontiguousarray(records[start : start + _ROWS_VERIFIED_AT_ONCE]))
+                if bad is not None:
+                    row = start + bad
+                    raise CorpusError(
+                        f"{path}: row {row} (byte {row * row_format.record_bytes}) does not match its checksum; "
+                        "delete the folder and run the pipeline again from SequencePacker"
+                    )
+
     def _gather(self, shard: int, numbers: tf.Tensor) -> tf.Tensor:
         """Whole records, framing included, [N, record_bytes / dtype size]."""
         path, rows = self._shards[shard]
         dtype = tf.dtypes.as_dtype(self.manifest.row_format.dtype)
         shape = [rows, self.manifest.row_format.record_bytes // dtype.size]
+        if self._in_memory:
+            if shard not in self._loaded:
+                with tf.init_scope():  # outside the graph that reads it: once, not once a batch
+                    self._loaded[shard] = tf.constant(np.fromfile(path, dtype=dtype.as_numpy_dtype).reshape(shape))
+            return tf.gather(self._loaded[shard], numbers)
         mapped = tf.raw_ops.ImmutableConst(dtype=dtype, shape=shape, memory_region_name=path)
         return tf.gather(mapped, numbers)
 

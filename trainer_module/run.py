@@ -24,7 +24,7 @@ def run_fn(fn_args: "FnArgs") -> None:
       fn_args: `train_files`, `eval_files`: one folder of packed rows each; `serving_model_dir`: where the
         SavedModel goes; `model_run_dir`: where the training log goes; `custom_config`: `model` and `train`
         (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
-        model) and `checkpoint_root`.
+        model), `checkpoint_root` and `code_hash`.
     """
     settings = fn_args.custom_config
     model_config = ModelConfig.model_validate(settings["model"])
@@ -32,16 +32,18 @@ def run_fn(fn_args: "FnArgs") -> None:
     (train_rows,), (eval_rows,) = (map(Path, files) for files in (fn_args.train_files, fn_args.eval_files))
     logging.info("training %d parameters for %d steps", count_parameters(model_config), config.steps)
 
-    trained = train(model_config, config, train_rows, eval_rows, Path(settings["checkpoint_root"]))
+    checkpoint_root = Path(settings["checkpoint_root"])
+    trained = train(model_config, config, train_rows, eval_rows, checkpoint_root, settings["code_hash"])
 
     manifest = PackingManifest.load(train_rows)
     export.export(
         fn_args.serving_model_dir,
         model_config,
-        {name: variable.value() for name, variable in trained.state.params.items()},
+        {name: variable.value() for name, variable in trained.state.result().items()},
         Path(settings["tokenizer"]).read_bytes(),
         facts={
-            "train": config.model_dump(),
+            "train": trained.config.model_dump(),
+            "step": trained.step,
             "num_parameters": count_parameters(model_config),
             "validation_loss": trained.validation_loss,
             "tokenizer_sha256": manifest.tokenizer_sha256,

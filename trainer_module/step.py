@@ -13,79 +13,74 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from trainer_module import loss as losses
-from trainer_module import model, optimizer
+from trainer_module import model, optimizer, precision
 from trainer_module.config import ModelConfig, TrainConfig
-from trainer_module.parameters import init, parameter_table
+from trainer_module.parameters import parameter_table
+from trainer_module.schedule import learning_rate
+from trainer_module.state import TrainState
 
 
 class Sums(NamedTuple):
     """What a step needs to know of its rows."""
 
     loss: tf.Tensor
-    """Summed loss in nats."""
+    """Summed -log p in nats."""
 
     num_tokens: tf.Tensor
     """Tokens that were predicted, float32 (exact up to 2^24 a worker and step)."""
 
     gradients: dict[str, tf.Tensor]
-    """Of the summed loss, by parameter name, float32."""
+    """Of the summed objective times `precision.gradient_factor`, by parameter name, float32."""
 
 
 class StepResult(NamedTuple):
     """Scalars of one step, still on the device: reading them is what waits for the step."""
 
     loss: tf.Tensor
-    """Mean loss per predicted token, nats."""
+    """Mean -log p per predicted token, nats."""
 
     num_tokens: tf.Tensor
     grad_norm: tf.Tensor
-    """Global norm of the mean gradient, before clipping."""
+    """Global norm of the mean gradient, before clipping; not finite where the update was skipped."""
 
     learning_rate: tf.Tensor
-
-
-class TrainState:
-    """Everything that a step changes: weights, moments, step. Variables live here and nowhere else."""
-
-    def __init__(self, config: ModelConfig, seed: int):
-        initial = init(config, seed)
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-        """Updates made so far."""
-        self.params = {name: tf.Variable(value, name=name) for name, value in initial.items()}
-        self.first_moments = self._zeros(initial, "first_moment")
-        self.second_moments = self._zeros(initial, "second_moment")
-
-    @staticmethod
-    def _zeros(like: Mapping[str, tf.Tensor], kind: str) -> dict[str, tf.Variable]:
-        return {
-            name: tf.Variable(tf.zeros_like(value), trainable=False, name=f"{kind}/{name}")
-            for name, value in like.items()
-        }
-
-    def variables(self) -> dict[str, tf.Variable]:
-        """Every variable under the name that it has in a checkpoint."""
-        named = {"step": self.step}
-        named |= {f"params/{name}": variable for name, variable in self.params.items()}
-        named |= {f"first_moments/{name}": variable for name, variable in self.first_moments.items()}
-        named |= {f"second_moments/{name}": variable for name, variable in self.second_moments.items()}
-        return named
+    loss_scale: tf.Tensor
+    """With which the gradient was computed; 1 but for float16."""
 
 
 def accumulate(
-    config: ModelConfig, params: Mapping[str, tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor
+    config: ModelConfig,
+    train: TrainConfig,
+    params: Mapping[str, tf.Tensor],
+    token_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    factor: tf.Tensor | float = 1.0,
+    dropout_seed: tf.Tensor | None = None,
 ) -> Sums:
     """Sums over microbatches, one of them in memory at a time.
 
     Args:
       params: by name.
       token_ids, segment_ids: [num_microbatches, rows, seq_len + 1] int32.
+      factor: of the gradients (`precision.gradient_factor`).
+      dropout_seed: [2] int32, of the step; each microbatch gets one of its own.
     """
+    dtype = precision.compute_dtype(train)
+    params = precision.cast_matrices(parameter_table(config), params, dtype)
+
+    def sums_of(index: tf.Tensor | int) -> Sums:
+        seed = None
+        if dropout_seed is not None:
+            seed = tf.random.experimental.stateless_fold_in(dropout_seed, index, alg="philox")
+        computation = model.Computation(dtype, train.gradient_checkpointing, train.blocks_per_checkpoint, seed)
+        return _microbatch_sums(config, train, params, token_ids[index], segment_ids[index], factor, computation)
+
     if token_ids.shape[0] == 1:
-        return _microbatch_sums(config, params, token_ids[0], segment_ids[0])
+        return sums_of(0)
     names = list(params)
 
     def body(index: tf.Tensor, loss: tf.Tensor, count: tf.Tensor, *gradients: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        part = _microbatch_sums(config, params, token_ids[index], segment_ids[index])
+        part = sums_of(index)
         added = [total + part.gradients[name] for total, name in zip(gradients, names, strict=True)]
         return (index + 1, loss + part.loss, count + part.num_tokens, *added)
 
@@ -100,42 +95,73 @@ def accumulate(
 
 
 def update(train: TrainConfig, model_config: ModelConfig, state: TrainState, sums: Sums) -> StepResult:
-    """Divides by the token count, clips, and assigns new weights, moments and step."""
+    """Divides by the token count, clips, and assigns new weights, moments and step.
+
+    A gradient that is not finite changes nothing but the step and, for float16, the loss scale.
+    """
     divisor = tf.maximum(sums.num_tokens, 1.0)  # no token at all: the gradient is 0, not NaN
-    gradients = {name: value / divisor for name, value in sums.gradients.items()}
-    norm = optimizer.global_norm(gradients)
+    factor = precision.gradient_factor(train, model_config, state.loss_scale)
+    norm = optimizer.global_norm(sums.gradients) / (divisor * factor)
+    finite = tf.math.is_finite(norm)
+    scale = 1.0 / (divisor * factor)
     if train.clip_norm is not None:
-        scale = tf.minimum(1.0, train.clip_norm / tf.maximum(norm, 1e-12))
-        gradients = {name: value * scale for name, value in gradients.items()}
+        scale *= tf.minimum(1.0, train.clip_norm / tf.maximum(norm, 1e-12))
     step = state.step + 1
-    params, first, second = optimizer.adamw(
-        train,
-        parameter_table(model_config),
-        step,
-        {name: tf.convert_to_tensor(variable) for name, variable in state.params.items()},
-        gradients,
-        {name: tf.convert_to_tensor(variable) for name, variable in state.first_moments.items()},
-        {name: tf.convert_to_tensor(variable) for name, variable in state.second_moments.items()},
-    )
-    for variables, values in ((state.params, params), (state.first_moments, first), (state.second_moments, second)):
-        for name, variable in variables.items():
-            variable.assign(values[name])
+    rate = learning_rate(train, step)
+    groups = state.groups()
+    old = {kind: {name: tf.convert_to_tensor(value) for name, value in group.items()} for kind, group in groups.items()}
+
+    def updated() -> dict[str, dict[str, tf.Tensor]]:
+        gradients = {name: value * scale for name, value in sums.gradients.items()}
+        optimized = optimizer.optimize(
+            train,
+            parameter_table(model_config),
+            rate,
+            state.num_updates + 1,
+            old["params"],
+            gradients,
+            old["first_moments"],
+            old["second_moments"],
+        )
+        new: dict[str, dict[str, tf.Tensor]] = optimized._asdict()
+        if train.ema_decay is not None:
+            new["averages"] = {
+                name: value + (1.0 - train.ema_decay) * (new["params"][name] - value)
+                for name, value in old["averages"].items()
+            }
+        return new
+
+    new = tf.cond(finite, updated, lambda: old)
+    for kind, group in groups.items():
+        for name, variable in group.items():
+            variable.assign(new[kind][name])
+    result = StepResult(sums.loss / divisor, sums.num_tokens, norm, rate, precision.current_scale(state.loss_scale))
+    precision.adapt_loss_scale(train, state.loss_scale, finite)
     state.step.assign(step)
-    return StepResult(sums.loss / divisor, sums.num_tokens, norm, optimizer.learning_rate(train, step))
+    state.num_updates.assign_add(tf.cast(finite, tf.int64))
+    return result
 
 
 def make_train_step(
     model_config: ModelConfig, train: TrainConfig, state: TrainState
 ) -> Callable[[tf.Tensor, tf.Tensor], StepResult]:
-    """The step as one compiled function of (token_ids, segment_ids), each [global_batch_size, seq_len + 1] int32."""
+    """The step as one compiled function of (token_ids, segment_ids), each [global_batch_size, seq_len + 1] int32.
+
+    Args:
+      train: with `compile` and `precision` chosen: neither is `auto`.
+    """
     rows = train.global_batch_size // train.num_microbatches
     shape = [train.num_microbatches, rows, model_config.seq_len + 1]
-    compiled = train.compile == "xla"
+    compiled = _is_compiled(train)
     names = list(state.params)
 
     @tf.function(jit_compile=compiled, autograph=False)
-    def compiled_accumulate(values: list[tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor) -> Sums:
-        return accumulate(model_config, dict(zip(names, values, strict=True)), token_ids, segment_ids)
+    def compiled_accumulate(
+        values: list[tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor, factor: tf.Tensor, step: tf.Tensor
+    ) -> Sums:
+        params = dict(zip(names, values, strict=True))
+        seed = _dropout_seed(model_config, train, step)
+        return accumulate(model_config, train, params, token_ids, segment_ids, factor, seed)
 
     @tf.function(jit_compile=compiled, autograph=False)
     def compiled_update(sums: Sums) -> StepResult:
@@ -143,11 +169,13 @@ def make_train_step(
 
     row_batch = tf.TensorSpec([train.global_batch_size, model_config.seq_len + 1], tf.int32)
 
+    # One signature: another shape is an error, never a silent second compilation.
     @tf.function(input_signature=[row_batch, row_batch], autograph=False)
     def train_step(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> StepResult:
         values = [tf.convert_to_tensor(state.params[name]) for name in names]
-        sums = compiled_accumulate(values, tf.reshape(token_ids, shape), tf.reshape(segment_ids, shape))
-        return compiled_update(sums)
+        factor = precision.gradient_factor(train, model_config, state.loss_scale)
+        rows = tf.reshape(token_ids, shape), tf.reshape(segment_ids, shape)
+        return compiled_update(compiled_accumulate(values, *rows, factor, state.step.value()))
 
     return train_step
 
@@ -157,11 +185,12 @@ def make_eval_step(
 ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """Summed loss and token count of (token_ids, segment_ids), each [rows, seq_len + 1] int32, without gradients."""
     row_batch = tf.TensorSpec([rows, model_config.seq_len + 1], tf.int32)
+    computation = model.Computation(precision.compute_dtype(train))
 
-    @tf.function(jit_compile=train.compile == "xla", autograph=False, input_signature=[row_batch, row_batch])
+    @tf.function(jit_compile=_is_compiled(train), autograph=False, input_signature=[row_batch, row_batch])
     def eval_step(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        params = {name: tf.convert_to_tensor(variable) for name, variable in state.params.items()}
-        hidden, targets, counted = _predictions(model_config, params, token_ids, segment_ids)
+        params = {name: tf.convert_to_tensor(variable) for name, variable in state.result().items()}
+        hidden, targets, counted = _predictions(model_config, params, token_ids, segment_ids, computation)
         nll, _ = losses.token_losses(hidden, model.head_weights(model_config, params), targets, counted)
         return tf.reduce_sum(nll), tf.reduce_sum(tf.cast(counted, tf.float32))
 
@@ -169,24 +198,51 @@ def make_eval_step(
 
 
 def _microbatch_sums(
-    config: ModelConfig, params: Mapping[str, tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor
+    config: ModelConfig,
+    train: TrainConfig,
+    params: Mapping[str, tf.Tensor],
+    token_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    factor: tf.Tensor | float,
+    computation: model.Computation,
 ) -> Sums:
     """Loss, count and gradients of one microbatch [rows, seq_len + 1]."""
     params = dict(params)
+    objective = losses.Objective(train.label_smoothing, train.z_loss)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(params)
-        hidden, targets, counted = _predictions(config, params, token_ids, segment_ids)
-        loss = losses.summed_loss(hidden, model.head_weights(config, params), targets, counted)
-    gradients = tape.gradient(loss, params)
-    dense = {name: tf.convert_to_tensor(value) for name, value in gradients.items()}
+        hidden, targets, counted = _predictions(config, params, token_ids, segment_ids, computation)
+        loss = losses.summed_loss(hidden, model.head_weights(config, params), targets, counted, objective)
+    gradients = tape.gradient(loss, params, output_gradients=tf.convert_to_tensor(factor, tf.float32))
+    dense = {name: tf.cast(tf.convert_to_tensor(value), tf.float32) for name, value in gradients.items()}
     return Sums(loss, tf.reduce_sum(tf.cast(counted, tf.float32)), dense)
 
 
 def _predictions(
-    config: ModelConfig, params: Mapping[str, tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor
+    config: ModelConfig,
+    params: Mapping[str, tf.Tensor],
+    token_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    computation: model.Computation,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Hidden states [N, D], targets [N], counted [N] of rows [B, seq_len + 1]; N = B x seq_len."""
     targets, counted = losses.targets_of(token_ids, segment_ids)
-    hidden = model.hidden_states(config, params, token_ids[:, :-1], segment_ids[:, :-1])
+    hidden = model.hidden_states(config, params, token_ids[:, :-1], segment_ids[:, :-1], computation)
     flat = tf.reshape(hidden, [token_ids.shape[0] * (token_ids.shape[1] - 1), config.width])
     return flat, tf.reshape(targets, [-1]), tf.reshape(counted, [-1])
+
+
+def _dropout_seed(config: ModelConfig, train: TrainConfig, step: tf.Tensor) -> tf.Tensor | None:
+    """[2] int32, of a step; None where nothing is dropped."""
+    if config.dropout == 0.0:
+        return None
+    return tf.stack([tf.constant(train.seed, tf.int32), tf.cast(step, tf.int32)])
+
+
+def _is_compiled(train: TrainConfig) -> bool:
+    """Whether XLA compiles the step."""
+    if train.compile == "auto" or train.precision == "auto":
+        raise ValueError(
+            f"compile {train.compile} and precision {train.precision} must be chosen before a step is made"
+        )
+    return train.compile == "xla"

@@ -3,20 +3,23 @@
 `train_log.jsonl` has two kinds of lines. Steps: `step`, `loss` (nats per predicted token, mean since the
 last line), `learning_rate`, `grad_norm` (before clipping), `tokens` (predicted since the start),
 `tokens_per_s` (predicted tokens since the last line over wall time, validations and checkpoints left
-out), `seconds` (wall time since this process began to train). Validations: `step`, `validation_loss`
-(nats per predicted token), `validation_tokens`.
+out), `input_wait` (share of that time spent waiting for rows), `seconds` (wall time since this process
+began to train), and for float16 `loss_scale` and `skipped_steps` (since the last line). Validations:
+`step`, `validation_loss` (nats per predicted token), `validation_tokens`.
 """
 
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from foundation.errors import TrainingError
 from foundation.events import emit
+from trainer_module.config import TrainConfig
+from trainer_module.precision import SMALLEST_LOSS_SCALE
 from trainer_module.step import StepResult
 
 LOG_NAME = "train_log.jsonl"
@@ -25,7 +28,7 @@ LOG_NAME = "train_log.jsonl"
 class TrainLog:
     """Collects step results without waiting for them; reads them when a line is due."""
 
-    def __init__(self, path: Path, first_step: int, total_steps: int, log_every: int):
+    def __init__(self, path: Path, first_step: int, config: TrainConfig):
         """Opens the log for appending.
 
         Args:
@@ -33,56 +36,81 @@ class TrainLog:
           first_step: updates made before this process began.
         """
         self._path = path
-        self._total_steps = total_steps
-        self._log_every = log_every
+        self._config = config
         self._pending: list[StepResult] = []
         self._tokens = _keep_until(path, first_step)
         self._started = self._window_started = time.monotonic()
-        self._pause_s = 0.0
+        self._pause_s = self._wait_s = 0.0
 
-    def step(self, step: int, result: StepResult) -> None:
+    def step(self, step: int, result: StepResult, input_wait_s: float) -> None:
         """Takes the result of update number `step`; writes a line every `log_every` steps and after the last.
 
+        Args:
+          input_wait_s: seconds that the step waited for its rows.
+
         Raises:
-          TrainingError: the loss is no longer a finite number.
+          TrainingError: a gradient was not finite, and not for want of a smaller loss scale.
         """
         self._pending.append(result)
-        if step % self._log_every and step != self._total_steps:
+        self._wait_s += input_wait_s
+        if step % self._config.log_every == 0 or step == self._config.steps:
+            self.flush(step)
+
+    def flush(self, step: int) -> None:
+        """Writes a line of the steps since the last one, of which `step` is the newest, if there are any.
+
+        Raises:
+          TrainingError: as `step`.
+        """
+        if not self._pending:
             return
-        loss = float(tf.reduce_mean([pending.loss for pending in self._pending]))
-        tokens = int(tf.reduce_sum([pending.num_tokens for pending in self._pending]))
+        results, self._pending = self._pending, []
+        finite = [bool(tf.math.is_finite(result.grad_norm)) for result in results]
+        tokens = [float(result.num_tokens) for result in results]
+        self._tokens += int(sum(tokens))
         now = time.monotonic()
         window_s = max(now - self._window_started - self._pause_s, 1e-9)
-        self._tokens += tokens
         line = {
             "step": step,
-            "loss": loss,
-            "learning_rate": float(result.learning_rate),
-            "grad_norm": float(result.grad_norm),
+            "loss": sum(float(result.loss) for result in results) / len(results),
+            "learning_rate": float(results[-1].learning_rate),
+            "grad_norm": float(results[-1].grad_norm),
             "tokens": self._tokens,
-            "tokens_per_s": tokens / window_s,
+            "tokens_per_s": sum(tokens) / window_s,
+            "input_wait": min(1.0, self._wait_s / window_s),
             "seconds": now - self._started,
         }
+        if self._config.precision == "float16":
+            line |= {"loss_scale": float(results[-1].loss_scale), "skipped_steps": finite.count(False)}
         self._write(line)
-        eta_s = (self._total_steps - step) * window_s / len(self._pending)
+        eta_s = (self._config.steps - step) * window_s / len(results)
         emit(
             "training_step",
             step=step,
-            total_steps=self._total_steps,
-            loss=loss,
+            total_steps=self._config.steps,
+            loss=line["loss"],
             learning_rate=line["learning_rate"],
             grad_norm=line["grad_norm"],
             tokens_per_s=line["tokens_per_s"],
             eta_s=eta_s,
             tokens_seen=self._tokens,
         )
-        self._pending = []
-        self._window_started, self._pause_s = time.monotonic(), 0.0
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"step {step}: the loss is {loss} (mean since step {step - self._log_every}); lower "
-                "train.learning_rate, lengthen train.warmup_steps or set train.clip_norm"
-            )
+        self._window_started, self._pause_s, self._wait_s = time.monotonic(), 0.0, 0.0
+        first = step - len(results) + 1
+        for number, (result, is_finite) in enumerate(zip(results, finite, strict=True), start=first):
+            if not is_finite:
+                self._judge_overflow(number, result)
+
+    def _judge_overflow(self, step: int, result: StepResult) -> None:
+        """Says that a step was skipped, or that training has gone wrong."""
+        scale = float(result.loss_scale)
+        if self._config.precision == "float16" and scale > SMALLEST_LOSS_SCALE:
+            logging.warning("step %d: gradient overflow at loss scale %g; the update is skipped", step, scale)
+            return
+        raise TrainingError(
+            f"step {step}: the gradient is not finite (loss {float(result.loss)}); its update was not made; lower "
+            "train.learning_rate, lengthen train.warmup_steps or set train.clip_norm"
+        )
 
     def validation(self, step: int, loss: float, tokens: int, seconds: float) -> None:
         """Writes a validation's line; its time does not count into the speed of training."""

@@ -1,22 +1,22 @@
 """The training loop: rows in, trained weights out; stopped at any moment, it goes on from its last checkpoint."""
 
 import dataclasses
-import hashlib
-import json
 import time
 from pathlib import Path
 
+import numpy as np
 from absl import logging
 
 from foundation.errors import TrainingError
-from foundation.rows import MANIFEST_NAME
-from trainer_module import checkpoint, rows_dataset
+from foundation.events import emit
+from trainer_module import checkpoint, compute_path, identity, rows_dataset
+from trainer_module.checkpoint_writer import CheckpointWriter
 from trainer_module.config import ModelConfig, TrainConfig
-from trainer_module.step import TrainState, make_eval_step, make_train_step
+from trainer_module.loss import targets_of
+from trainer_module.progress import Progress
+from trainer_module.state import TrainState
+from trainer_module.step import make_eval_step, make_train_step
 from trainer_module.train_log import LOG_NAME, TrainLog
-
-# Settings that change how a training is watched and kept, but not one bit of its result.
-_WITHOUT_EFFECT = {"log_every", "eval_every", "eval_rows", "checkpoint_every", "keep_checkpoints"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,58 +24,103 @@ class Trained:
     """The end of a training."""
 
     state: TrainState
+    step: int
+    """Whose weights these are: the last, or with `keep_best` that of the best validation."""
+
     validation_loss: float
     """Nats per predicted token over the first `eval_rows` rows of the eval split."""
 
     log_path: Path
     fingerprint: str
+    config: TrainConfig
+    """With `compile` and `precision` as they were chosen."""
 
 
 def train(
-    model_config: ModelConfig, config: TrainConfig, train_rows: Path, eval_rows: Path, checkpoint_root: Path
+    model_config: ModelConfig,
+    config: TrainConfig,
+    train_rows: Path,
+    eval_rows: Path,
+    checkpoint_root: Path,
+    code_hash: str = "",
 ) -> Trained:
     """Trains, or goes on with the training of the same settings and data that was stopped.
 
     Args:
       train_rows, eval_rows: folders of packed rows.
       checkpoint_root: each distinct training keeps its checkpoints and log in a folder of its own in it.
+      code_hash: of the code that trains; with another, a training that has ended is not taken for this one.
 
     Raises:
-      TrainingError: the rows do not fit the model; the loss is not finite.
-      CorpusError: a folder holds no packed rows.
+      TrainingError: the rows do not fit the model; a gradient is not finite; a training with other settings was
+        stopped and waits to go on.
+      CorpusError: a folder holds no packed rows, or a row is damaged.
+      HostError: a checkpoint cannot be written.
     """
-    training = rows_dataset.RowReader(train_rows)
+    training = rows_dataset.RowReader(train_rows, in_memory=config.cache_rows)
     evaluation = rows_dataset.RowReader(eval_rows)
     for reader in (training, evaluation):
         _check_fit(model_config, reader)
-    fingerprint = _fingerprint(model_config, config, train_rows)
-    folder = checkpoint_root / fingerprint
-    folder.mkdir(parents=True, exist_ok=True)
+        reader.verify()
+    values = identity.decisive_values(model_config, config, train_rows, code_hash)
+    folder, fingerprint = identity.open_folder(checkpoint_root, values, config.abandon_unfinished)
+    checkpoint.remove_unfinished(folder)
+    config = compute_path.choose(model_config, config, folder)
 
-    state = TrainState(model_config, config.seed)
-    done = checkpoint.restore_newest(folder, state.variables(), fingerprint) or 0
-    if done:
-        logging.info("training goes on after step %d of %s", done, folder)
-    log = TrainLog(folder / LOG_NAME, done, config.steps, config.log_every)
+    state = TrainState(model_config, config)
+    step, progress = _resume(folder, state, fingerprint)
+    log = TrainLog(folder / LOG_NAME, step, config)
     train_step = make_train_step(model_config, config, state)
     validate = _Validation(model_config, config, state, evaluation)
-    validation_loss = None
+    batches = rows_dataset.training_batches(training, step, config.steps, config.global_batch_size, config.seed)
+    ending = progress.reason_to_end(config, step)
+    validation_loss: float | None = None
 
-    batches = rows_dataset.training_batches(training, done, config.steps, config.global_batch_size, config.seed)
-    for step, (token_ids, segment_ids) in enumerate(batches, start=done + 1):
-        log.step(step, train_step(token_ids, segment_ids))
-        if step % config.eval_every == 0 or step == config.steps:
+    with CheckpointWriter(folder, config, fingerprint) as writer:
+        rows = iter(batches)
+        while ending is None:
             started = time.monotonic()
-            validation_loss, tokens = validate()
-            log.validation(step, validation_loss, tokens, time.monotonic() - started)
-        if step % config.checkpoint_every == 0 or step == config.steps:
-            started = time.monotonic()
-            checkpoint.save(folder, step, state.variables(), fingerprint, config.keep_checkpoints)
-            log.pause(time.monotonic() - started)
+            token_ids, segment_ids = next(rows)
+            waited = time.monotonic() - started
+            step += 1
+            log.step(step, train_step(token_ids, segment_ids), waited)
+            _, counted = targets_of(token_ids, segment_ids)
+            progress = progress.after_step(int(np.count_nonzero(counted)), time.monotonic() - started)
+            ending = progress.reason_to_end(config, step)
+            is_best = False
+            if ending is not None or step % config.eval_every == 0:
+                log.flush(step)
+                started = time.monotonic()
+                validation_loss, num_validated = validate()
+                log.validation(step, validation_loss, num_validated, time.monotonic() - started)
+                progress = progress.after_validation(step, validation_loss)
+                is_best = progress.best_step == step
+                ending = ending or progress.reason_to_end(config, step)
+            if ending is not None or step % config.checkpoint_every == 0 or (is_best and config.keep_best):
+                log.flush(step)  # whose error is better than a checkpoint of a training that has gone wrong
+                started = time.monotonic()
+                kept = progress.best_step if config.keep_best else None
+                writer.save(step, state.variables(), dataclasses.asdict(progress), kept)
+                log.pause(time.monotonic() - started)
 
+    logging.info("training ends after step %d: %s", step, ending)
+    emit("note", text=f"training ends after step {step}: {ending}")
+    identity.mark_finished(folder)
+    if config.keep_best and progress.best_step is not None and progress.best_step != step:
+        step = checkpoint.restore_best(folder, progress.best_step, state.variables(), fingerprint)
+        validation_loss = progress.best_loss
     if validation_loss is None:  # nothing was left to do
         validation_loss, _ = validate()
-    return Trained(state, validation_loss, folder / LOG_NAME, fingerprint)
+    return Trained(state, step, validation_loss, folder / LOG_NAME, fingerprint, config)
+
+
+def _resume(folder: Path, state: TrainState, fingerprint: str) -> tuple[int, Progress]:
+    restored = checkpoint.restore_newest(folder, state.variables(), fingerprint)
+    if restored is None:
+        return 0, Progress()
+    logging.info("training goes on after step %d of %s", restored.step, folder)
+    emit("note", text=f"training goes on after step {restored.step}")
+    return restored.step, Progress(**restored.progress)
 
 
 class _Validation:
@@ -109,13 +154,3 @@ def _check_fit(config: ModelConfig, reader: rows_dataset.RowReader) -> None:
             f"{reader.folder}: rows of a vocabulary of {manifest.vocab_size} pieces do not fit model.vocab_size "
             f"{config.vocab_size}; run Transform and SequencePacker again with this configuration"
         )
-
-
-def _fingerprint(model_config: ModelConfig, config: TrainConfig, train_rows: Path) -> str:
-    """Of everything that decides the weights: 16 hex digits."""
-    decisive = {
-        "model": model_config.model_dump(),
-        "train": config.model_dump(exclude=_WITHOUT_EFFECT),
-        "rows": hashlib.sha256((train_rows / MANIFEST_NAME).read_bytes()).hexdigest(),
-    }
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

@@ -54,6 +54,7 @@ def fn_args_of(
             "train": train_config,
             "tokenizer": tokenizer_path(graph.uri),
             "checkpoint_root": exec_properties["checkpoint_root"],
+            "code_hash": exec_properties["code_hash"],
         },
     )
 

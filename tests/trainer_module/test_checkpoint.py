@@ -20,7 +20,7 @@ def test_the_newest_is_restored(tmp_path):
     for step in (10, 20, 9):
         save(tmp_path, step)
     target = variables(0)
-    assert checkpoint.restore_newest(tmp_path, target, "print") == 20
+    assert checkpoint.restore_newest(tmp_path, target, "print").step == 20
     assert target["params/w"].numpy().tolist() == [20.0, 20.5]
     assert int(target["step"]) == 20
 
@@ -53,7 +53,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, damage, capl
     else:
         (newest / "checkpoint.json").unlink()
     target = variables(0)
-    assert checkpoint.restore_newest(tmp_path, target, "print") == 10
+    assert checkpoint.restore_newest(tmp_path, target, "print").step == 10
     assert int(target["step"]) == 10
     assert "step-00000020 is damaged" in caplog.text
 
@@ -73,7 +73,7 @@ def test_a_save_that_fails_leaves_the_earlier_ones(tmp_path, monkeypatch):
 def test_unfinished_folders_are_not_read(tmp_path):
     save(tmp_path, 10)
     save(tmp_path, 20).rename(tmp_path / f"{atomic.STAGING_PREFIX}step-00000020-abc")
-    assert checkpoint.restore_newest(tmp_path, variables(0), "print") == 10
+    assert checkpoint.restore_newest(tmp_path, variables(0), "print").step == 10
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_both_fingerprints(tmp_path):
@@ -86,5 +86,5 @@ def test_saving_a_step_again_replaces_it(tmp_path):
     save(tmp_path, 10)
     checkpoint.save(tmp_path, 10, variables(11), "print", 5)
     target = variables(0)
-    assert checkpoint.restore_newest(tmp_path, target, "print") == 10
+    assert checkpoint.restore_newest(tmp_path, target, "print").step == 10
     assert target["params/w"].numpy().tolist() == [11.0, 11.5]

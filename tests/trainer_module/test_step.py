@@ -7,15 +7,16 @@ import tensorflow as tf
 from tests.trainer_module.conftest import random_rows
 from trainer_module.config import TrainConfig
 from trainer_module.parameters import parameter_table
-from trainer_module.step import TrainState, make_eval_step, make_train_step
+from trainer_module.state import TrainState
+from trainer_module.step import make_eval_step, make_train_step
 
 
 def run_steps(model_config, rows, updates=3, seed=0, **settings):
     token_ids, segment_ids = rows
     # As a plain graph unless a test says otherwise: it compiles in a tenth of XLA's time.
     defaults = {"steps": 10, "warmup_steps": 0, "learning_rate": 1e-3, "compile": "graph"}
-    train = TrainConfig(**{**defaults, "global_batch_size": len(token_ids), **settings})
-    state = TrainState(model_config, seed)
+    train = TrainConfig(**{**defaults, "global_batch_size": len(token_ids), "seed": seed, **settings})
+    state = TrainState(model_config, train)
     step = make_train_step(model_config, train, state)
     arrays = tf.constant(token_ids, tf.int32), tf.constant(segment_ids, tf.int32)
     results = [step(*arrays) for _ in range(updates)]
@@ -77,8 +78,10 @@ def test_loss_and_gradient_equal_automatic_differentiation_of_the_plain_loss(gpt
     from trainer_module.step import accumulate
 
     token_ids, segment_ids = (tf.constant(array, tf.int32) for array in random_rows(2, 16))
-    params = {name: tf.convert_to_tensor(variable) for name, variable in TrainState(gpt2, 3).params.items()}
-    sums = accumulate(gpt2, params, token_ids[None], segment_ids[None])
+    params = {
+        name: tf.convert_to_tensor(variable) for name, variable in TrainState(gpt2, TrainConfig(seed=3)).params.items()
+    }
+    sums = accumulate(gpt2, TrainConfig(), params, token_ids[None], segment_ids[None])
     with tf.GradientTape() as tape:
         tape.watch(params)
         targets, counted = losses.targets_of(token_ids, segment_ids)
@@ -95,7 +98,7 @@ def test_decay_and_clipping_act_once_per_update(tiny):
     """With no gradient, only decay moves a weight: by exactly rate x decay, once, whatever the accumulation."""
     token_ids, segment_ids = random_rows(4, 16)
     settings = {"weight_decay": 0.5, "final_learning_rate": 1.0, "num_microbatches": 4}
-    before = TrainState(tiny, 0)
+    before = TrainState(tiny, TrainConfig())
     after, _ = run_steps(tiny, (token_ids, segment_ids * 0), **settings)
     for name, parameter in parameter_table(tiny).items():
         factor = (1 - 1e-3 * 0.5) ** 3 if parameter.decays else 1.0
@@ -119,8 +122,8 @@ def test_training_learns_a_repeated_row(tiny):
 
 def test_evaluation_gives_the_loss_of_the_step_and_changes_nothing(tiny):
     rows = random_rows(4, 16)
-    train = TrainConfig(steps=10, warmup_steps=0, global_batch_size=4)
-    state = TrainState(tiny, 0)
+    train = TrainConfig(steps=10, warmup_steps=0, global_batch_size=4, compile="graph")
+    state = TrainState(tiny, train)
     arrays = [tf.constant(array, tf.int32) for array in rows]
     before = {name: variable.numpy() for name, variable in state.variables().items()}
     total, count = make_eval_step(tiny, train, state, 4)(*arrays)

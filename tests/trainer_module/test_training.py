@@ -57,8 +57,8 @@ from trainer_module.config import ModelConfig, TrainConfig
 from trainer_module.train_log import TrainLog
 
 original = TrainLog.step
-def step(self, number, result):
-    original(self, number, result)
+def step(self, number, *arguments):
+    original(self, number, *arguments)
     if number == int(sys.argv[1]):
         print("reached", flush=True)
         sys.stdin.read()  # until killed
@@ -141,6 +141,6 @@ def test_a_loss_that_is_no_number_ends_the_training_with_a_remedy(tiny, rows, tm
     def broken(config, seed):
         return {name: value * float("nan") for name, value in init(config, seed).items()}
 
-    monkeypatch.setattr("trainer_module.step.init", broken)
-    with pytest.raises(TrainingError, match=r"step 1: the loss is nan.*lower train.learning_rate"):
+    monkeypatch.setattr("trainer_module.state.init", broken)
+    with pytest.raises(TrainingError, match=r"step 1: the gradient is not finite.*lower train.learning_rate"):
         train(tiny, rows, tmp_path)
