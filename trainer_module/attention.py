@@ -4,13 +4,17 @@ Notation: B batch, T queries, S keys, H heads, K heads of keys and values, G = H
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from trainer_module.recompute import recomputed
+_SMALLEST_BLOCK = 64
+"""Queries handled at once, at least: with fewer, products are too small; with more, more of what a causal mask
+hides is computed."""
 
-QUERY_BLOCK = 128
-"""Queries handled at once. A block sees the keys up to its own end only: the upper triangle is not computed."""
+_MOST_BLOCKS = 8
+"""Of a row: each block is code of its own, so more would make compilation long."""
 
 _MASKED = -1e30
 """Score of a masked key. Finite, so that a row of masked keys gives no NaN."""
@@ -49,39 +53,53 @@ def rope_phases(positions: tf.Tensor, head_dim: int, theta: float) -> tuple[tf.T
     return tf.cos(angles), tf.sin(angles)
 
 
-def rotate(features: tf.Tensor, phases: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+def rotate(features: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
     """Turns feature pairs (i, i + E / 2) by their phases, in float32. [B, T, heads, E] -> the same shape and dtype."""
-    cosine, sine = phases
     first, second = tf.split(tf.cast(features, tf.float32), 2, axis=-1)
     rotated = tf.concat([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
     return tf.cast(rotated, features.dtype)
 
 
 def packed_attention(
-    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, segment_ids: tf.Tensor, recompute: bool = False
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    segment_ids: tf.Tensor,
+    recompute: bool = False,
+    compiled: bool = False,
 ) -> tf.Tensor:
     """Causal attention within segments.
+
+    The gradient is written by hand: products of the transposed weights, which libraries are slow at, become
+    products of transposed queries and output gradients, which are narrow.
 
     Args:
       query: [B, T, H, E].
       key, value: [B, T, K, E].
       segment_ids: [B, T] int32.
-      recompute: the backward pass computes the scores of a block of queries again instead of keeping them.
+      recompute: the backward pass computes the weights again instead of keeping them.
+      compiled: XLA compiles forward and backward, each as one region of a graph.
 
     Returns:
       [B, T, H, E]. Where a token is padding (segment 0) it attends to padding; nobody reads that.
     """
-    length = query.shape[1]
-    attend = recomputed(_attend) if recompute else _attend
-    query, key, value = _by_head(query, key.shape[2]), _by_head(key, key.shape[2]), _by_head(value, key.shape[2])
-    blocks = []
-    for start in range(0, length, QUERY_BLOCK):
-        stop = min(start + QUERY_BLOCK, length)
-        same_segment = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
-        causal = tf.range(stop)[None, :] <= tf.range(start, stop)[:, None]
-        visible = tf.logical_and(same_segment, causal)
-        blocks.append(attend(query[:, :, :, start:stop], key[:, :, :, :stop], value[:, :, :, :stop], visible))
-    return _by_position(tf.concat(blocks, axis=3))
+    forward, backward = (_compiled_forward, _compiled_backward) if compiled else (_forward, _backward)
+
+    @tf.custom_gradient
+    def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        mixed, weights = forward(query, key, value, segment_ids)
+
+        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            kept = [] if recompute else weights
+            gradients: tuple[tf.Tensor, tf.Tensor, tf.Tensor] = backward(
+                query, key, value, segment_ids, mixed, upstream, kept
+            )
+            return gradients
+
+        return mixed, gradients
+
+    mixed: tf.Tensor = attend(query, key, value)
+    return mixed
 
 
 def cached_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible: tf.Tensor) -> tf.Tensor:
@@ -95,17 +113,107 @@ def cached_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible
     Returns:
       [B, T, H, E].
     """
+    queries = _by_head(query, key.shape[2])
+    weights = _weights(_rows(queries), _by_kv_head(key), visible)
+    return _by_position(tf.reshape(tf.matmul(weights, _by_kv_head(value)), tf.shape(queries)))
+
+
+def _forward(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, segment_ids: tf.Tensor
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Attention's result [B, T, H, E], and the weights [B, K, G x t, S] of each block of t queries and S keys."""
     kv_heads = key.shape[2]
-    return _by_position(_attend(_by_head(query, kv_heads), _by_head(key, kv_heads), _by_head(value, kv_heads), visible))
+    queries, keys, values = _by_head(query, kv_heads), _by_kv_head(key), _by_kv_head(value)
+    results, weights_of_blocks = [], []
+    for start, stop in _query_blocks(query.shape[1]):
+        rows = _rows(queries[:, :, :, start:stop])
+        weights = _weights(rows, keys[:, :, :stop], _visible(segment_ids, start, stop))
+        result = tf.matmul(weights, values[:, :, :stop])
+        results.append(tf.reshape(result, tf.shape(queries[:, :, :, start:stop])))
+        weights_of_blocks.append(weights)
+    mixed = _by_position(tf.concat(results, axis=3))
+    return tf.ensure_shape(mixed, query.shape), weights_of_blocks
 
 
-def _attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible: tf.Tensor) -> tf.Tensor:
-    """query [B, K, G, T, E], key and value [B, K, 1, S, E], visible [B, T, S] -> [B, K, G, T, E]; float32 softmax."""
-    query *= tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-    scores = tf.where(visible[:, None, None], scores, _MASKED)
-    weights = tf.cast(tf.nn.softmax(scores, axis=-1), value.dtype)
-    return tf.matmul(weights, value)
+def _backward(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    segment_ids: tf.Tensor,
+    mixed: tf.Tensor,
+    upstream: tf.Tensor,
+    weights_of_blocks: list[tf.Tensor],
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gradients of query, key and value, in their shapes.
+
+    Args:
+      mixed, upstream: [B, T, H, E]: attention's result and its gradient.
+      weights_of_blocks: as `_forward` gives them, or empty: they are computed again.
+    """
+    length, kv_heads = query.shape[1], key.shape[2]
+    queries, keys, values = _by_head(query, kv_heads), _by_kv_head(key), _by_kv_head(value)
+    results, upstreams = _by_head(mixed, kv_heads), _by_head(upstream, kv_heads)
+    # A weight's gradient enters the softmax's as a difference from its row's mean, which is this.
+    row_means = tf.reduce_sum(tf.cast(results, tf.float32) * tf.cast(upstreams, tf.float32), axis=-1, keepdims=True)
+    query_gradients = []
+    key_gradient = value_gradient = tf.zeros_like(tf.linalg.matrix_transpose(keys))  # [B, K, E, S]
+    for number, (start, stop) in enumerate(_query_blocks(length)):
+        rows, upstream_rows = _rows(queries[:, :, :, start:stop]), _rows(upstreams[:, :, :, start:stop])
+        if weights_of_blocks:
+            weights = weights_of_blocks[number]
+        else:
+            weights = _weights(rows, keys[:, :, :stop], _visible(segment_ids, start, stop))
+        beyond = [[0, 0], [0, 0], [0, 0], [0, length - stop]]
+        value_gradient += tf.pad(tf.matmul(upstream_rows, weights, transpose_a=True), beyond)
+        weight_gradient = tf.cast(tf.matmul(upstream_rows, values[:, :, :stop], transpose_b=True), tf.float32)
+        difference = weight_gradient - _rows(row_means[:, :, :, start:stop])
+        scores_gradient = tf.cast(tf.cast(weights, tf.float32) * difference * _scale(query), query.dtype)
+        block_gradient = tf.matmul(scores_gradient, keys[:, :, :stop])
+        query_gradients.append(tf.reshape(block_gradient, tf.shape(queries[:, :, :, start:stop])))
+        key_gradient += tf.pad(tf.matmul(rows, scores_gradient, transpose_a=True), beyond)
+    return (
+        tf.ensure_shape(_by_position(tf.concat(query_gradients, axis=3)), query.shape),
+        tf.ensure_shape(tf.transpose(key_gradient, [0, 3, 1, 2]), key.shape),
+        tf.ensure_shape(tf.transpose(value_gradient, [0, 3, 1, 2]), value.shape),
+    )
+
+
+_compiled_forward = tf.function(_forward, jit_compile=True, autograph=False)
+_compiled_backward = tf.function(_backward, jit_compile=True, autograph=False)
+
+
+def _query_blocks(length: int) -> list[tuple[int, int]]:
+    """Start and stop of each block of queries. A block sees the keys up to its own end only."""
+    size = max(_SMALLEST_BLOCK, -(-length // _MOST_BLOCKS))
+    return [(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _visible(segment_ids: tf.Tensor, start: int, stop: int) -> tf.Tensor:
+    """[B, t, S] bool: which of the keys up to `stop` each query from `start` on sees."""
+    same_segment = segment_ids[:, start:stop, None] == segment_ids[:, None, :stop]
+    causal = tf.range(stop)[None, :] <= tf.range(start, stop)[:, None]
+    return tf.logical_and(same_segment, causal)
+
+
+def _weights(rows: tf.Tensor, keys: tf.Tensor, visible: tf.Tensor) -> tf.Tensor:
+    """Softmax in float32: rows [B, K, G x t, E], keys [B, K, S, E], visible [B, t, S] -> [B, K, G x t, S]."""
+    scores = tf.cast(tf.matmul(rows, keys, transpose_b=True), tf.float32) * _scale(rows)
+    shape = tf.shape(scores)
+    apart = [shape[0], shape[1], -1, tf.shape(visible)[1], shape[3]]  # [B, K, G, t, S]
+    masked = tf.where(visible[:, None, None], tf.reshape(scores, apart), _MASKED)
+    return tf.cast(tf.reshape(tf.nn.softmax(masked, axis=-1), shape), keys.dtype)
+
+
+def _scale(features: tf.Tensor) -> float:
+    return 1.0 / math.sqrt(features.shape[-1])
+
+
+def _rows(features: tf.Tensor) -> tf.Tensor:
+    """[B, K, G, t, X] -> [B, K, G x t, X]: the queries that share a head of keys, one after another."""
+    shape = tf.shape(features)
+    groups, length = features.shape[2], features.shape[3]
+    merged = groups * length if length is not None else -1
+    return tf.reshape(features, [shape[0], features.shape[1], merged, features.shape[4]])
 
 
 def _by_head(features: tf.Tensor, kv_heads: int) -> tf.Tensor:
@@ -114,6 +222,11 @@ def _by_head(features: tf.Tensor, kv_heads: int) -> tf.Tensor:
     heads, head_dim = features.shape[2], features.shape[3]
     transposed = tf.transpose(features, [0, 2, 1, 3])
     return tf.reshape(transposed, [shape[0], kv_heads, heads // kv_heads, shape[1], head_dim])
+
+
+def _by_kv_head(features: tf.Tensor) -> tf.Tensor:
+    """[B, S, K, E] -> [B, K, S, E]."""
+    return tf.transpose(features, [0, 2, 1, 3])
 
 
 def _by_position(features: tf.Tensor) -> tf.Tensor:

@@ -51,7 +51,7 @@ def choose(model_config: ModelConfig, config: TrainConfig, folder: Path) -> Trai
 
 def candidates(config: TrainConfig) -> list[tuple[str, str]]:
     """(compile, precision) of each way that the configuration allows, the preferred first among equals."""
-    ways = ["xla", "graph"] if config.compile == "auto" else [config.compile]
+    ways = ["fused", "xla"] if config.compile == "auto" else [config.compile]
     precisions = ["float32", "bfloat16"] if config.precision == "auto" else [config.precision]
     return [(way, precision) for precision in precisions for way in ways]
 

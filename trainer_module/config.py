@@ -192,8 +192,9 @@ class TrainConfig(Section):
     loss_scale_growth_steps: int = Field(2000, ge=1)
     """float16: finite steps in a row after which the loss scale doubles."""
 
-    compile: Literal["auto", "xla", "graph"] = "auto"
-    """How the step is compiled: by XLA, as a plain TensorFlow graph, or whichever is faster on this machine by a
+    compile: Literal["auto", "xla", "fused", "graph"] = "auto"
+    """How the step is compiled. xla: the whole by XLA; fused: elementwise parts by XLA, matrix products by the
+    library (oneDNN, cuBLAS); graph: a plain TensorFlow graph; auto: the faster of the first two on this machine by a
     short measurement, whose answer is kept with the checkpoints."""
 
     log_every: int = Field(10, ge=1)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from trainer_module.fusion import region
+
 CHUNK_TOKENS = 1024
 """C. Large enough for full matmul speed, small beside the weights: C x V floats live at a time."""
 
@@ -36,18 +38,18 @@ class Objective(NamedTuple):
     z_loss: float = 0.0
     """Weight of log(sum of exp(logits))^2 (PaLM, arXiv 2204.02311)."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is -log p alone."""
-        return self.label_smoothing == 0.0 and self.z_loss == 0.0
-
 
 PLAIN = Objective()
 """-log p alone."""
 
 
 def summed_loss(
-    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor, objective: Objective = PLAIN
+    hidden: tf.Tensor,
+    head: tf.Tensor,
+    targets: tf.Tensor,
+    counted: tf.Tensor,
+    objective: Objective = PLAIN,
+    fused: bool = False,
 ) -> tf.Tensor:
     """Sum, not mean, of -log p(target) in nats over the counted tokens.
 
@@ -59,6 +61,7 @@ def summed_loss(
       head: [V, D] float32.
       targets: [N] int32.
       counted: [N] bool.
+      fused: elementwise parts are regions that XLA compiles (`trainer_module.fusion`).
 
     Returns:
       float32 scalar.
@@ -66,7 +69,7 @@ def summed_loss(
 
     @tf.custom_gradient
     def loss_of(hidden: tf.Tensor, head: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        loss, hidden_gradient, head_gradient = _loss_and_gradients(hidden, head, targets, counted, objective)
+        loss, hidden_gradient, head_gradient = _loss_and_gradients(hidden, head, targets, counted, objective, fused)
 
         def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return tf.cast(upstream, hidden.dtype) * hidden_gradient, upstream * head_gradient
@@ -110,55 +113,74 @@ def token_losses(
 
 
 def _loss_and_gradients(
-    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor, objective: Objective
+    hidden: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, counted: tf.Tensor, objective: Objective, fused: bool
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Summed loss; the objective's gradients [N, D] in the dtype of `hidden` and [V, D] float32."""
+    """Summed loss; the objective's gradients [N, D] in the dtype of `hidden` and [V, D] float32.
+
+    The gradient of a token's logits is a p - b y - c: p the probabilities, y 1 at the target, and a, b, c numbers
+    that the objective decides. Only p is as large as [C, V]; so p, unnormalized, is all that is multiplied there,
+    and the rest is done where it is [C, D].
+    """
     chunks = _Chunks(hidden, targets, counted)
     width, vocab = head.shape[1], head.shape[0]
-    head = tf.cast(head, hidden.dtype)
+    narrow_head = tf.cast(head, hidden.dtype)
+    share = region(_softmax_parts) if fused else _softmax_parts
+    at_target, everywhere = 1.0 - objective.label_smoothing, objective.label_smoothing / vocab
+    head_sum = tf.reduce_sum(head, axis=0)
     hidden_gradients = tf.TensorArray(hidden.dtype, size=chunks.count, element_shape=[chunks.size, width])
 
     def body(
         index: tf.Tensor, loss: tf.Tensor, hidden_gradients: tf.TensorArray, head_gradient: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
         inputs, labels, weights = chunks.take(index)
-        logits = _logits(inputs, head)
-        nll, difference = _nll_and_gradient(logits, labels, objective)
-        difference = tf.cast(difference, inputs.dtype)  # d objective / d logits, of uncounted tokens as well
-        # What does not count is taken out where it is [C, D], not where it is [C, V].
-        counts = tf.cast(weights, inputs.dtype)[:, None]
+        nll, log_sum, exponentials, inverse_sum = share(tf.matmul(inputs, narrow_head, transpose_b=True), labels)
+        of_probabilities = weights * (1.0 + 2.0 * objective.z_loss * log_sum) * inverse_sum
+        gradient = of_probabilities[:, None] * tf.cast(tf.matmul(exponentials, narrow_head), tf.float32)
+        gradient -= weights[:, None] * (at_target * tf.gather(head, labels) + everywhere * head_sum)
+        scaled = tf.cast(inputs, tf.float32) * of_probabilities[:, None]
+        # As [D, V]: XLA:CPU is twice as slow when a transposed product has more rows than columns.
+        product = tf.matmul(tf.cast(scaled, inputs.dtype), exponentials, transpose_a=True)
         return (
             index + 1,
             loss + tf.reduce_sum(nll * weights),
-            hidden_gradients.write(index, tf.matmul(difference, head) * counts),
-            # As [D, V]: XLA:CPU is twice as slow when a transposed product has more rows than columns.
-            head_gradient + tf.cast(tf.matmul(inputs * counts, difference, transpose_a=True), tf.float32),
+            hidden_gradients.write(index, tf.cast(gradient, inputs.dtype)),
+            head_gradient + tf.cast(product, tf.float32),
         )
 
     start = (0, tf.constant(0.0), hidden_gradients, tf.zeros([width, vocab]))
     _, loss, hidden_gradients, head_gradient = tf.while_loop(
         lambda index, *_: index < chunks.count, body, start, maximum_iterations=chunks.count
     )
-    return loss, chunks.join(hidden_gradients.stack()), tf.transpose(head_gradient)
+    inputs = tf.cast(hidden, tf.float32) * tf.cast(counted, tf.float32)[:, None]
+    of_targets = tf.tensor_scatter_nd_sub(tf.transpose(head_gradient), targets[:, None], at_target * inputs)
+    if everywhere:
+        of_targets -= everywhere * tf.reduce_sum(inputs, axis=0)
+    return loss, chunks.join(hidden_gradients.stack()), of_targets
+
+
+def _softmax_parts(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """What a chunk's loss and gradient are made of.
+
+    Args:
+      logits: [C, V].
+      labels: [C] int32.
+
+    Returns:
+      nll, log_sum: [C] float32: -log p(label); log of the sum of exp(logits).
+      exponentials: [C, V] in the dtype of the logits: exp(logits - largest); inverse_sum: [C] float32, of their sum.
+    """
+    wide = tf.cast(logits, tf.float32)
+    largest = tf.reduce_max(wide, axis=-1, keepdims=True)
+    exponentials = tf.exp(wide - largest)
+    total = tf.reduce_sum(exponentials, axis=-1)
+    log_sum = tf.math.log(total) + largest[:, 0]
+    nll = log_sum - tf.gather(wide, labels, axis=1, batch_dims=1)
+    return nll, log_sum, tf.cast(exponentials, logits.dtype), 1.0 / total
 
 
 def _logits(inputs: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
     """[C, D] x [V, D] -> [C, V], float32."""
     return tf.cast(tf.matmul(inputs, head, transpose_b=True), tf.float32)
-
-
-def _nll_and_gradient(logits: tf.Tensor, labels: tf.Tensor, objective: Objective) -> tuple[tf.Tensor, tf.Tensor]:
-    """-log p(label) [C], and the objective's gradient [C, V], of logits [C, V]."""
-    # One op for both: as a graph it is a single pass where its parts would be ten over [C, V].
-    nll, gradient = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
-    if objective.is_plain:
-        return nll, gradient
-    vocab = logits.shape[1]
-    target = tf.one_hot(labels, vocab)
-    log_sum = nll + tf.gather(logits, labels, axis=1, batch_dims=1)
-    smoothing = objective.label_smoothing
-    gradient += smoothing * (target - 1.0 / vocab)
-    return nll, gradient + 2.0 * objective.z_loss * log_sum[:, None] * tf.nn.softmax(logits)
 
 
 class _Chunks:

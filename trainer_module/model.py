@@ -9,6 +9,7 @@ vocabulary, H heads, K heads of keys and values, E features per head, M features
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from trainer_module import attention
 from trainer_module.config import ModelConfig
+from trainer_module.fusion import region
 from trainer_module.recompute import recomputed
 
 Params = Mapping[str, tf.Tensor]
@@ -38,6 +40,17 @@ class Computation:
 
     dropout_seed: tf.Tensor | None = None
     """[2] int32: decides what dropout drops. None: nothing is dropped."""
+
+    fused: bool = False
+    """Elementwise parts, and attention, are regions that XLA compiles inside a graph (`trainer_module.fusion`)."""
+
+    def elementwise(self, function: Callable[..., Any], **static: Any) -> Callable[..., Any]:
+        """`function`, as a region if `fused`."""
+        return region(function, **static) if self.fused else functools.partial(function, **static)
+
+    def light(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, whose inside is computed again where everything but large products is."""
+        return recomputed(function) if self.gradient_checkpointing == "attention" else function
 
 
 INFERENCE = Computation()
@@ -63,15 +76,15 @@ def hidden_states(
     """
     positions = attention.document_positions(segment_ids)
     phases = rotary(config, positions)
-    light = computation.gradient_checkpointing == "attention"
+    recompute = computation.gradient_checkpointing == "attention"
 
     def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        return attention.packed_attention(query, key, value, segment_ids, recompute=light)
+        return attention.packed_attention(query, key, value, segment_ids, recompute, computation.fused)
 
     def stretch(hidden: tf.Tensor, params_of_blocks: Sequence[Params], first: int) -> tf.Tensor:
         for layer, params_of_block in enumerate(params_of_blocks, start=first):
             seed = _fold_in(computation.dropout_seed, layer + 1)
-            hidden = block(config, params_of_block, hidden, phases, attend, light, seed)
+            hidden = block(config, params_of_block, hidden, phases, attend, computation, seed)
         return hidden
 
     hidden = tf.cast(embed(config, params, token_ids, positions), computation.dtype)
@@ -86,7 +99,7 @@ def hidden_states(
             hidden = run(hidden, params_of_blocks)
         else:
             hidden = stretch(hidden, params_of_blocks, first)
-    return normalize(config, params, "final_norm", hidden)
+    return normalize(config, params, "final_norm", hidden, computation)
 
 
 def embed(config: ModelConfig, params: Params, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -116,7 +129,7 @@ def block(
     hidden: tf.Tensor,
     phases: tuple[tf.Tensor, tf.Tensor] | None,
     attend: Attend,
-    light: bool = False,
+    computation: Computation = INFERENCE,
     dropout_seed: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """One pre-norm block: attention, then MLP, each added to the residual stream.
@@ -126,16 +139,17 @@ def block(
       hidden: [B, T, D].
       phases: rotary phases of the T positions, or None.
       attend: how queries meet keys and values; packed rows and cached generation differ here alone.
-      light: norms and elementwise parts are computed again in the backward pass; products of matrices are kept.
-      dropout_seed: [2] int32; None: nothing is dropped.
+      computation: of the whole pass.
+      dropout_seed: [2] int32, of this block; None: nothing is dropped.
 
     Returns:
       [B, T, D].
     """
-    keep = recomputed if light else _unchanged
-    project = keep(lambda hidden, params: _queries_keys_values(config, params, hidden, phases))
-    expand = keep(lambda hidden, params: _expand(config, params, hidden))
-    contract = keep(lambda inner, params: _contract(config, params, inner))
+    project = computation.light(
+        lambda hidden, params: _queries_keys_values(config, params, hidden, phases, computation)
+    )
+    expand = computation.light(lambda hidden, params: _expand(config, params, hidden, computation))
+    contract = computation.light(lambda inner, params: _contract(params, inner, computation))
 
     mixed = attend(*project(hidden, params))  # [B, T, H, E]
     heads, head_dim = params["out"].shape[0], params["out"].shape[1]
@@ -148,48 +162,64 @@ def block(
 
 
 def _queries_keys_values(
-    config: ModelConfig, params: Params, hidden: tf.Tensor, phases: tuple[tf.Tensor, tf.Tensor] | None
+    config: ModelConfig,
+    params: Params,
+    hidden: tf.Tensor,
+    phases: tuple[tf.Tensor, tf.Tensor] | None,
+    computation: Computation,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """[B, T, D] -> [B, T, H, E], [B, T, K, E], [B, T, K, E]."""
-    inputs = normalize(config, params, "attention_norm", hidden)
+    inputs = normalize(config, params, "attention_norm", hidden, computation)
     query, key, value = (
         _with_bias(params, name, _project_heads(inputs, params[name])) for name in ("query", "key", "value")
     )
     if config.qk_norm:
-        query = _root_mean_square_norm(query, params["query_norm/scale"], config.norm_epsilon)
-        key = _root_mean_square_norm(key, params["key_norm/scale"], config.norm_epsilon)
+        norm = computation.elementwise(_root_mean_square_norm, epsilon=config.norm_epsilon)
+        query, key = norm(query, params["query_norm/scale"]), norm(key, params["key_norm/scale"])
     if phases is not None:
-        query, key = attention.rotate(query, phases), attention.rotate(key, phases)
+        rotate = computation.elementwise(attention.rotate)
+        query, key = rotate(query, *phases), rotate(key, *phases)
     return query, key, value
 
 
-def _expand(config: ModelConfig, params: Params, hidden: tf.Tensor) -> list[tf.Tensor]:
+def _expand(config: ModelConfig, params: Params, hidden: tf.Tensor, computation: Computation) -> list[tf.Tensor]:
     """The MLP's products before its activation, each [B, T, M]: of `up` and, for swiglu, of `gate`."""
-    inputs = normalize(config, params, "mlp_norm", hidden)
+    inputs = normalize(config, params, "mlp_norm", hidden, computation)
     names = ("up", "gate") if config.mlp == "swiglu" else ("up",)
     return [_with_bias(params, name, _matmul(inputs, params[name])) for name in names]
 
 
-def _contract(config: ModelConfig, params: Params, inner: list[tf.Tensor]) -> tf.Tensor:
+def _contract(params: Params, inner: list[tf.Tensor], computation: Computation) -> tf.Tensor:
     """Activation and second product: `_expand`'s result -> [B, T, D]."""
-    if config.mlp == "swiglu":
-        up, gate = inner
-        activated = tf.nn.silu(gate) * up
-    else:
-        activated = tf.nn.gelu(inner[0], approximate=True)  # as in GPT-2
-    return _with_bias(params, "down", _matmul(activated, params["down"], transpose_b=True))
+    activate = computation.elementwise(_swiglu if len(inner) == 2 else _gelu)
+    return _with_bias(params, "down", _matmul(activate(*inner), params["down"], transpose_b=True))
 
 
-def normalize(config: ModelConfig, params: Params, name: str, hidden: tf.Tensor) -> tf.Tensor:
+def _swiglu(up: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
+    return tf.nn.silu(gate) * up
+
+
+def _gelu(inner: tf.Tensor) -> tf.Tensor:
+    """The tanh approximation, as in GPT-2."""
+    return tf.nn.gelu(inner, approximate=True)
+
+
+def normalize(
+    config: ModelConfig, params: Params, name: str, hidden: tf.Tensor, computation: Computation = INFERENCE
+) -> tf.Tensor:
     """RMSNorm (arXiv 1910.07467) or LayerNorm over the last dimension, computed in float32."""
     scale = params[f"{name}/scale"]
     if config.norm == "rmsnorm":
-        return _root_mean_square_norm(hidden, scale, config.norm_epsilon)
+        return computation.elementwise(_root_mean_square_norm, epsilon=config.norm_epsilon)(hidden, scale)
+    norm = computation.elementwise(_layer_norm, epsilon=config.norm_epsilon)
+    return norm(hidden, scale, params[f"{name}/bias"])
+
+
+def _layer_norm(hidden: tf.Tensor, scale: tf.Tensor, bias: tf.Tensor, epsilon: float) -> tf.Tensor:
     wide = tf.cast(hidden, tf.float32)
     wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    normal = wide * tf.math.rsqrt(variance + config.norm_epsilon) * scale + params[f"{name}/bias"]
-    return tf.cast(normal, hidden.dtype)
+    return tf.cast(wide * tf.math.rsqrt(variance + epsilon) * scale + bias, hidden.dtype)
 
 
 def _root_mean_square_norm(features: tf.Tensor, scale: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -225,8 +255,14 @@ def _matmul(inputs: tf.Tensor, weights: tf.Tensor, transpose_b: bool = False) ->
 
 
 def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
+    """Adds `NAME_bias`, of the shape of the features' last dimensions, where the model has biases."""
     bias = params.get(f"{name}_bias")
-    return features if bias is None else features + tf.cast(bias, features.dtype)
+    if bias is None:
+        return features
+    # An op of its own, since the gradient of a broadcast sum is slow; it knows only one trailing dimension.
+    bias = tf.reshape(tf.cast(bias, features.dtype), [-1])
+    flat = tf.reshape(features, [-1, bias.shape[0]])
+    return tf.reshape(tf.nn.bias_add(flat, bias), tf.shape(features))
 
 
 def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
@@ -241,7 +277,3 @@ def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Ten
 def _fold_in(seed: tf.Tensor | None, number: int) -> tf.Tensor | None:
     """A seed [2] of its own for each number."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number, alg="philox")
-
-
-def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function

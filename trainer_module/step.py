@@ -72,7 +72,9 @@ def accumulate(
         seed = None
         if dropout_seed is not None:
             seed = tf.random.experimental.stateless_fold_in(dropout_seed, index, alg="philox")
-        computation = model.Computation(dtype, train.gradient_checkpointing, train.blocks_per_checkpoint, seed)
+        computation = model.Computation(
+            dtype, train.gradient_checkpointing, train.blocks_per_checkpoint, seed, train.compile == "fused"
+        )
         return _microbatch_sums(config, train, params, token_ids[index], segment_ids[index], factor, computation)
 
     if token_ids.shape[0] == 1:
@@ -153,6 +155,7 @@ def make_train_step(
     rows = train.global_batch_size // train.num_microbatches
     shape = [train.num_microbatches, rows, model_config.seq_len + 1]
     compiled = _is_compiled(train)
+    elementwise = train.compile in ("xla", "fused")
     names = list(state.params)
 
     @tf.function(jit_compile=compiled, autograph=False)
@@ -163,7 +166,7 @@ def make_train_step(
         seed = _dropout_seed(model_config, train, step)
         return accumulate(model_config, train, params, token_ids, segment_ids, factor, seed)
 
-    @tf.function(jit_compile=compiled, autograph=False)
+    @tf.function(jit_compile=elementwise, autograph=False)
     def compiled_update(sums: Sums) -> StepResult:
         return update(train, model_config, state, sums)
 
@@ -212,7 +215,9 @@ def _microbatch_sums(
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(params)
         hidden, targets, counted = _predictions(config, params, token_ids, segment_ids, computation)
-        loss = losses.summed_loss(hidden, model.head_weights(config, params), targets, counted, objective)
+        loss = losses.summed_loss(
+            hidden, model.head_weights(config, params), targets, counted, objective, computation.fused
+        )
     gradients = tape.gradient(loss, params, output_gradients=tf.convert_to_tensor(factor, tf.float32))
     dense = {name: tf.cast(tf.convert_to_tensor(value), tf.float32) for name, value in gradients.items()}
     return Sums(loss, tf.reduce_sum(tf.cast(counted, tf.float32)), dense)
@@ -240,7 +245,7 @@ def _dropout_seed(config: ModelConfig, train: TrainConfig, step: tf.Tensor) -> t
 
 
 def _is_compiled(train: TrainConfig) -> bool:
-    """Whether XLA compiles the step."""
+    """Whether XLA compiles the whole of it."""
     if train.compile == "auto" or train.precision == "auto":
         raise ValueError(
             f"compile {train.compile} and precision {train.precision} must be chosen before a step is made"

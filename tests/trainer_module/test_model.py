@@ -91,7 +91,7 @@ def test_attention_in_blocks_of_queries_equals_attention_at_once(monkeypatch):
     query, key, value = (tf.constant(random.normal(size=(2, 20, heads, 8)), tf.float32) for heads in (4, 2, 2))
     segment_ids = tf.constant(np.sort(random.integers(1, 4, (2, 20)), axis=1), tf.int32)
     whole = attention.packed_attention(query, key, value, segment_ids)
-    monkeypatch.setattr(attention, "QUERY_BLOCK", 7)
+    monkeypatch.setattr(attention, "_SMALLEST_BLOCK", 7)
     np.testing.assert_allclose(attention.packed_attention(query, key, value, segment_ids), whole, atol=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone():
 
     def score(left_at, right_at):
         turned = [
-            attention.rotate(x, attention.rope_phases(tf.constant([[at]]), 8, 10_000.0))
+            attention.rotate(x, *attention.rope_phases(tf.constant([[at]]), 8, 10_000.0))
             for x, at in ((left, left_at), (right, right_at))
         ]
         np.testing.assert_allclose(tf.norm(turned[0]), tf.norm(left), rtol=1e-5)
