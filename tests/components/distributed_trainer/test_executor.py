@@ -41,5 +41,5 @@ def test_arguments_name_the_places_of_the_artifacts():
         "train": {"steps": 7},
         "tokenizer": "/a/graph/transform_fn/assets/spm",
         "checkpoint_root": "/checkpoints",
-        "code_hash": "0123",
+        "code_hash": "0",
     }
