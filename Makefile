@@ -38,7 +38,7 @@ lock: setup ## Refresh the locks from pyproject.toml (UPGRADE=1: to the newest v
 	@scripts/lock.sh $(if $(UPGRADE),--upgrade)
 
 clean: ## Remove the demo's data, runs and models, and caches
-	rm -rf data/demo runs registry .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf data/demo runs/demo registry/demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.venv -prune -o -path ./.setup -prune -o -path ./.runtime -prune -o \
 	  -name __pycache__ -type d -prune -exec rm -rf {} +
 

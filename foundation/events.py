@@ -14,13 +14,15 @@ Kinds and their fields (beside `kind`, `time` in seconds since the epoch and `pi
     component_done       component, seconds
     component_failed     component, seconds, error: one line
     component_skipped    component
-    run_finished         ok: bool
-    progress             component, done, total, unit: anything that can be counted
+    summary              metrics, verdict and place of the model: `runners.local.summary`
+    run_finished         ok: bool; if not, error: one line, and exit_code
     training_step        step, total_steps, loss, learning_rate, grad_norm, tokens_per_s, eta_s, tokens_seen
+                         (tokens_per_s and eta_s are null until a step after the one that compiles)
     validation           step, loss, bits_per_byte or null
-    note                 component, text: one line worth showing
+    note                 text: one line worth showing; component, where one says it
 """
 
+import contextlib
 import json
 import os
 import time
@@ -30,14 +32,18 @@ EVENTS_VARIABLE = "TOKENMILL_EVENTS"
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Appends one event to the file named by `TOKENMILL_EVENTS`; does nothing if it is unset."""
+    """Appends one event to the file named by `TOKENMILL_EVENTS`; does nothing if it is unset.
+
+    Nor does it fail where the line cannot be written, on a full disk say: no work is lost for want of a line.
+    """
     path = os.environ.get(EVENTS_VARIABLE)
     if not path:
         return
     event = {"kind": kind, "time": time.time(), "pid": os.getpid(), **fields}
     line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)

@@ -22,7 +22,7 @@ class CorpusConfig(Section):
     documents: str
     """Folder that holds `span-N/` folders of document shards."""
 
-    span: int | None = Field(None, ge=0)
+    span: int | None = Field(None, ge=1)
     """Span to train on. Null: the newest."""
 
     eval_buckets: int = Field(1, ge=1, le=999)
@@ -88,6 +88,15 @@ class BeamConfig(Section):
 
     running_mode: Literal["in_memory", "multi_threading", "multi_processing"] = "in_memory"
     """Mode of Beam's direct runner; in_memory is the fastest for a corpus below a gigabyte or so."""
+
+    @model_validator(mode="after")
+    def _workers_work(self) -> "BeamConfig":
+        if self.num_workers > 1 and self.running_mode == "in_memory":
+            raise ValueError(
+                f"num_workers {self.num_workers} has no effect with running_mode in_memory, which is one thread; set "
+                "running_mode: multi_processing (or multi_threading)"
+            )
+        return self
 
     @property
     def pipeline_args(self) -> list[str]:

@@ -15,7 +15,6 @@ from tfx.components import (
     StatisticsGen,
     Transform,
 )
-from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
@@ -31,6 +30,7 @@ from components.tokenizer.preprocessing import PREPROCESSING_FN
 from foundation.documents import DOC_ID, DOCUMENT_FILE_PREFIX
 from foundation.source_hash import source_hash
 from pipeline.config import RunConfig
+from pipeline.curated_schema import CuratedSchema
 
 SCHEMA_FILE = Path(__file__).resolve().parent.parent / "schema" / "corpus.pbtxt"
 
@@ -52,7 +52,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
     corpus_gen = _corpus_gen(config)
     statistics_gen = StatisticsGen(examples=corpus_gen.outputs["examples"])
     schema_gen = SchemaGen(statistics=statistics_gen.outputs["statistics"])
-    import_schema_gen = ImportSchemaGen(schema_file=str(SCHEMA_FILE))
+    import_schema_gen = CuratedSchema(SCHEMA_FILE).with_id("ImportSchemaGen")
     schema = import_schema_gen.outputs["schema"]
     example_validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema)
     transform = _transform(config, corpus_gen, schema)

@@ -221,8 +221,13 @@ class TrainConfig(Section):
     async_checkpoints: bool = True
     """Training goes on while a checkpoint is written."""
 
-    cache_rows: bool = False
-    """Reads the rows into memory at the start instead of mapping their files."""
+    input: Literal["mapped", "memory", "stream"] = "mapped"
+    """Where rows come from. mapped: from their files, at random, by way of the page cache; memory: the same rows in
+    the same order, all read at the start; stream: from front to back through a shuffle buffer, for stores without
+    random access, in an order of its own."""
+
+    shuffle_buffer_rows: int = Field(16_384, ge=1)
+    """stream: rows among which the next one is drawn."""
 
     @model_validator(mode="after")
     def _batch_divides(self) -> "TrainConfig":

@@ -26,7 +26,6 @@ _CODE = "code"
 _WITHOUT_EFFECT = {
     "abandon_unfinished",
     "async_checkpoints",
-    "cache_rows",
     "checkpoint_every",
     "keep_checkpoints",
     "log_every",
@@ -40,6 +39,8 @@ def decisive_values(model_config: ModelConfig, config: TrainConfig, train_rows: 
     excluded = set(_WITHOUT_EFFECT)
     if config.early_stop_validations is None and not config.keep_best:
         excluded |= _OF_VALIDATION
+    if config.input != "stream":
+        excluded |= {"input", "shuffle_buffer_rows"}  # mapped and in memory, rows are the same in the same order
     values = {f"model.{key}": value for key, value in model_config.model_dump().items()}
     values |= {f"train.{key}": value for key, value in config.model_dump(exclude=excluded).items()}
     values["rows.tokenizer_sha256"] = PackingManifest.load(train_rows).tokenizer_sha256

@@ -48,7 +48,8 @@ class RowReader:
             raise TrainingError(f"{self.folder}: the split has no rows; give it more documents")
         self._loaded: dict[int, tf.Tensor] = {}
         row_format = self.manifest.row_format
-        self._shards: list[tuple[str, int]] = []
+        self.shards: list[tuple[str, int]] = []
+        """Path and number of rows of each shard that has any."""
         for name, rows in zip(self.manifest.shard_names, self.manifest.shard_rows, strict=True):
             path = self.folder / name
             expected = rows * row_format.record_bytes
@@ -59,7 +60,7 @@ class RowReader:
                     f"({rows} rows of {row_format.record_bytes}); delete the folder and run the pipeline again"
                 )
             if rows:
-                self._shards.append((str(path.absolute()), rows))
+                self.shards.append((str(path.absolute()), rows))
 
     def read(self, indices: tf.Tensor) -> Batch:
         """Rows by number, inside a graph.
@@ -72,13 +73,13 @@ class RowReader:
         """
         row_format = self.manifest.row_format
         dtype = tf.dtypes.as_dtype(row_format.dtype)
-        first = np.concatenate([[0], np.cumsum([rows for _, rows in self._shards])])
-        if len(self._shards) == 1:
+        first = np.concatenate([[0], np.cumsum([rows for _, rows in self.shards])])
+        if len(self.shards) == 1:
             records = self._gather(0, indices)
         else:
             shard_of = tf.searchsorted(tf.constant(first[1:], tf.int64), indices, side="right")
-            places = tf.dynamic_partition(tf.range(tf.size(indices)), shard_of, len(self._shards))
-            wanted = tf.dynamic_partition(indices - tf.gather(first[:-1], shard_of), shard_of, len(self._shards))
+            places = tf.dynamic_partition(tf.range(tf.size(indices)), shard_of, len(self.shards))
+            wanted = tf.dynamic_partition(indices - tf.gather(first[:-1], shard_of), shard_of, len(self.shards))
             parts = [self._gather(shard, numbers) for shard, numbers in enumerate(wanted)]
             records = tf.dynamic_stitch(places, parts)
         skip = FRAME_BYTES_BEFORE // dtype.size
@@ -92,7 +93,7 @@ class RowReader:
           CorpusError: a row is damaged; names the file, the row and its place.
         """
         row_format = self.manifest.row_format
-        for path, rows in self._shards:
+        for path, rows in self.shards:
             records = np.memmap(path, dtype=np.uint8, mode="r", shape=(rows, row_format.record_bytes))
             for start in range(0, rows, _ROWS_VERIFIED_AT_ONCE):
                 bad = first_damaged(np.ascontiguousarray(records[start : start + _ROWS_VERIFIED_AT_ONCE]))
@@ -105,7 +106,7 @@ class RowReader:
 
     def _gather(self, shard: int, numbers: tf.Tensor) -> tf.Tensor:
         """Whole records, framing included, [N, record_bytes / dtype size]."""
-        path, rows = self._shards[shard]
+        path, rows = self.shards[shard]
         dtype = tf.dtypes.as_dtype(self.manifest.row_format.dtype)
         shape = [rows, self.manifest.row_format.record_bytes // dtype.size]
         if self._in_memory:

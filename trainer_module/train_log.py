@@ -2,10 +2,11 @@
 
 `train_log.jsonl` has two kinds of lines. Steps: `step`, `loss` (nats per predicted token, mean since the
 last line), `learning_rate`, `grad_norm` (before clipping), `tokens` (predicted since the start),
-`tokens_per_s` (predicted tokens since the last line over wall time, validations and checkpoints left
-out), `input_wait` (share of that time spent waiting for rows), `seconds` (wall time since this process
-began to train), and for float16 `loss_scale` and `skipped_steps` (since the last line). Validations:
-`step`, `validation_loss` (nats per predicted token), `validation_tokens`.
+`tokens_per_s` (predicted tokens since the last line over wall time; validations, checkpoints and a
+process's first step, which compiles, left out; null where nothing remains), `input_wait` (share of that
+time spent waiting for rows), `seconds` (wall time since this process began to train), and for float16
+`loss_scale` and `skipped_steps` (since the last line). Validations: `step`, `validation_loss` (nats per
+predicted token), `validation_tokens`.
 """
 
 import json
@@ -41,6 +42,8 @@ class TrainLog:
         self._tokens = _keep_until(path, first_step)
         self._started = self._window_started = time.monotonic()
         self._pause_s = self._wait_s = 0.0
+        self._is_first = True
+        self._num_untimed = 0  # pending results whose time is not in the window
 
     def step(self, step: int, result: StepResult, input_wait_s: float) -> None:
         """Takes the result of update number `step`; writes a line every `log_every` steps and after the last.
@@ -52,7 +55,12 @@ class TrainLog:
           TrainingError: a gradient was not finite, and not for want of a smaller loss scale.
         """
         self._pending.append(result)
-        self._wait_s += input_wait_s
+        if self._is_first:  # it compiles, which says nothing of the speed
+            self._is_first = False
+            float(result.loss)
+            self._window_started, self._pause_s, self._num_untimed = time.monotonic(), 0.0, 1
+        else:
+            self._wait_s += input_wait_s
         if step % self._config.log_every == 0 or step == self._config.steps:
             self.flush(step)
 
@@ -70,20 +78,21 @@ class TrainLog:
         self._tokens += int(sum(tokens))
         now = time.monotonic()
         window_s = max(now - self._window_started - self._pause_s, 1e-9)
+        timed = tokens[self._num_untimed :]
         line = {
             "step": step,
             "loss": sum(float(result.loss) for result in results) / len(results),
             "learning_rate": float(results[-1].learning_rate),
             "grad_norm": float(results[-1].grad_norm),
             "tokens": self._tokens,
-            "tokens_per_s": sum(tokens) / window_s,
-            "input_wait": min(1.0, self._wait_s / window_s),
+            "tokens_per_s": sum(timed) / window_s if timed else None,
+            "input_wait": min(1.0, self._wait_s / window_s) if timed else None,
             "seconds": now - self._started,
         }
         if self._config.precision == "float16":
             line |= {"loss_scale": float(results[-1].loss_scale), "skipped_steps": finite.count(False)}
         self._write(line)
-        eta_s = (self._config.steps - step) * window_s / len(results)
+        eta_s = (self._config.steps - step) * window_s / len(timed) if timed else None
         emit(
             "training_step",
             step=step,
@@ -95,7 +104,7 @@ class TrainLog:
             eta_s=eta_s,
             tokens_seen=self._tokens,
         )
-        self._window_started, self._pause_s, self._wait_s = time.monotonic(), 0.0, 0.0
+        self._window_started, self._pause_s, self._wait_s, self._num_untimed = time.monotonic(), 0.0, 0.0, 0
         first = step - len(results) + 1
         for number, (result, is_finite) in enumerate(zip(results, finite, strict=True), start=first):
             if not is_finite:

@@ -5,11 +5,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from foundation.errors import TrainingError
 from foundation.events import emit
-from trainer_module import checkpoint, compute_path, identity, rows_dataset
+from trainer_module import checkpoint, compute_path, identity, rows_dataset, rows_stream
 from trainer_module.checkpoint_writer import CheckpointWriter
 from trainer_module.config import ModelConfig, TrainConfig
 from trainer_module.loss import targets_of
@@ -57,7 +58,7 @@ def train(
       CorpusError: a folder holds no packed rows, or a row is damaged.
       HostError: a checkpoint cannot be written.
     """
-    training = rows_dataset.RowReader(train_rows, in_memory=config.cache_rows)
+    training = rows_dataset.RowReader(train_rows, in_memory=config.input == "memory")
     evaluation = rows_dataset.RowReader(eval_rows)
     for reader in (training, evaluation):
         _check_fit(model_config, reader)
@@ -72,7 +73,7 @@ def train(
     log = TrainLog(folder / LOG_NAME, step, config)
     train_step = make_train_step(model_config, config, state)
     validate = _Validation(model_config, config, state, evaluation)
-    batches = rows_dataset.training_batches(training, step, config.steps, config.global_batch_size, config.seed)
+    batches = _batches(training, config, step)
     ending = progress.reason_to_end(config, step)
     validation_loss: float | None = None
 
@@ -112,6 +113,15 @@ def train(
     if validation_loss is None:  # nothing was left to do
         validation_loss, _ = validate()
     return Trained(state, step, validation_loss, folder / LOG_NAME, fingerprint, config)
+
+
+def _batches(reader: rows_dataset.RowReader, config: TrainConfig, done: int) -> tf.data.Dataset:
+    """The batches after step `done`."""
+    if config.input == "stream":
+        return rows_stream.training_batches(
+            reader, done, config.steps, config.global_batch_size, config.seed, config.shuffle_buffer_rows
+        )
+    return rows_dataset.training_batches(reader, done, config.steps, config.global_batch_size, config.seed)
 
 
 def _resume(folder: Path, state: TrainState, fingerprint: str) -> tuple[int, Progress]:

@@ -7,12 +7,14 @@ spell hits all alike. Printed: tokens per second (median and spread over rounds)
 the ratio to the first contestant round by round, and the share of the fastest matrix product measured by
 any contestant in the same run.
 
-PyTorch runs in an environment of its own; make it once with
+PyTorch and KerasHub run in environments of their own; make each once with
 
-    python -m benchmarks.train_step --make-torch-env .torch-env
+    python -m benchmarks.train_step --make-env torch .torch-env
+    python -m benchmarks.train_step --make-env kerashub .kerashub-env
 
-and pass `--torch .torch-env/bin/python`. Its MKL takes a slow path on processors that are not Intel's;
-`--shim` builds a library that has it take the fast one (needs `cc`), and measures both.
+and pass `--torch .torch-env/bin/python --kerashub .kerashub-env/bin/python`. PyTorch's MKL takes a slow
+path on processors that are not Intel's; `--shim` builds a library that has it take the fast one (needs
+`cc`), and measures both.
 """
 
 import argparse
@@ -32,7 +34,6 @@ SHAPES: dict[str, dict[str, int]] = {
 
 OURS = [f"ours-{way}-{precision}" for precision in ("float32", "bfloat16") for way in ("fused", "xla", "graph")]
 TORCH = [f"torch-{way}-{precision}" for precision in ("float32", "bfloat16") for way in ("eager", "compile")]
-KERAS = ["keras-fit", "kerashub-fit"]
 
 _SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 _FOLDER = Path(__file__).resolve().parent
@@ -41,7 +42,7 @@ _FOLDER = Path(__file__).resolve().parent
 class Contestant:
     """A process that trains when it is told to."""
 
-    def __init__(self, name: str, shape: dict[str, int], torch: str | None, shim: Path | None):
+    def __init__(self, name: str, shape: dict[str, int], torch: str | None, kerashub: str | None, shim: Path | None):
         self.name = name
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
         if shim is not None:
@@ -49,9 +50,11 @@ class Contestant:
         family = name.split("-")[0]
         if family == "torch":
             command = [str(torch), str(_FOLDER / "torch_contestant.py")]
+        elif family == "kerashub":
+            command = [str(kerashub), "-m", "benchmarks.train_step.keras_contestant"]
         else:
             command = [sys.executable, "-m", f"benchmarks.train_step.{family}_contestant"]
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `end`, with the process
         self._process = subprocess.Popen(
             [*command, name.removesuffix("+shim"), json.dumps(shape)],
             stdin=subprocess.PIPE,
@@ -88,20 +91,26 @@ class Contestant:
 
 
 def flops_per_token(shape: dict[str, int]) -> float:
-    """Floating-point operations of forward and backward: 6 a weight of a product, and causal attention's half square."""
+    """Operations of forward and backward: 6 for a weight of a product, and half of attention's square."""
     width, layers = shape["width"], shape["num_layers"]
     weights = layers * 12 * width**2 + shape["vocab_size"] * width
     return 6 * weights + 6 * layers * shape["seq_len"] * width
 
 
 def measure(
-    names: list[str], shape: dict[str, int], rounds: int, steps: int, torch: str | None, shim: Path | None
+    names: list[str],
+    shape: dict[str, int],
+    rounds: int,
+    steps: int,
+    torch: str | None,
+    kerashub: str | None,
+    shim: Path | None,
 ) -> dict[str, list[dict[str, float]]]:
     """Answers of every contestant, round by round; those that cannot start are named and left out."""
     contestants: list[Contestant] = []
     try:
         for name in names:
-            contestant = Contestant(name, shape, torch, shim if name.endswith("+shim") else None)
+            contestant = Contestant(name, shape, torch, kerashub, shim if name.endswith("+shim") else None)
             try:
                 contestant.ask("warm-up")
                 contestants.append(contestant)
@@ -127,7 +136,8 @@ def report(letter: str, shape: dict[str, int], answers: dict[str, list[dict[str,
     }
     print(f"\n{letter}: {shape}")
     print(f"fastest matrix product: {peaks['float32']:.0f} GFLOP/s float32, {peaks['bfloat16']:.0f} bfloat16")
-    print(f"{'':<28}{'tokens/s':>9}  {'least to most':<17}{'CPU s/step':>11}{'of first':>10}  {'spread':<13}{'of peak':>8}")
+    columns = f"{'tokens/s':>9}  {'least to most':<17}{'CPU s/step':>11}{'of first':>10}  {'spread':<13}{'of peak':>8}"
+    print(f"{'':<28}{columns}")
     first: list[float] | None = None
     for name, rounds in answers.items():
         rates = [tokens / answer["wall_s"] for answer in rounds]
@@ -151,17 +161,18 @@ def build_shim(folder: Path) -> Path:
     return library
 
 
-def make_torch_environment(folder: str) -> None:
-    """An environment with PyTorch alone; some gigabytes."""
+def make_environment(package: str, folder: str) -> None:
+    """An environment of its own for PyTorch or KerasHub; some gigabytes."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    requirements = str(_FOLDER / "torch-requirements.txt")
+    requirements = str(_FOLDER / f"{package}-requirements.txt")
     subprocess.run([f"{folder}/bin/python", "-m", "pip", "install", "-q", "-r", requirements], check=True)
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--make-torch-env", metavar="FOLDER")
+    parser.add_argument("--make-env", nargs=2, metavar=("torch|kerashub", "FOLDER"))
+    parser.add_argument("--kerashub", help="python of an environment that has KerasHub")
     parser.add_argument("--torch", help="python of an environment that has PyTorch")
     parser.add_argument("--shim", action="store_true", help="measure PyTorch with MKL's fast path, too")
     parser.add_argument("--shapes", default="A,B")
@@ -169,15 +180,21 @@ def main(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3, help="steps of a turn")
     options = parser.parse_args(arguments)
-    if options.make_torch_env:
-        return make_torch_environment(options.make_torch_env)
-    names = options.only.split(",") if options.only else OURS + (TORCH if options.torch else []) + KERAS
+    if options.make_env:
+        return make_environment(*options.make_env)
+    names = (
+        options.only.split(",")
+        if options.only
+        else OURS + (TORCH if options.torch else []) + ["keras-fit"] + (["kerashub-fit"] if options.kerashub else [])
+    )
     with tempfile.TemporaryDirectory() as folder:
         shim = build_shim(Path(folder)) if options.shim else None
         if shim:
             names += [f"{name}+shim" for name in names if name.startswith("torch")]
         for letter in options.shapes.split(","):
-            answers = measure(names, SHAPES[letter], options.rounds, options.steps, options.torch, shim)
+            answers = measure(
+                names, SHAPES[letter], options.rounds, options.steps, options.torch, options.kerashub, shim
+            )
             report(letter, SHAPES[letter], answers, options.steps)
     return None
 

@@ -28,9 +28,8 @@ def main(name: str, shape: dict[str, int]) -> None:
     """Trains in turns."""
     _, way, precision, *rest = name.split("-")
     batch = shape.pop("batch")
-    model = ModelConfig(
-        **shape, norm="layernorm", position="learned", mlp="gelu", use_bias=True, tie_embeddings=True
-    )
+    kind = {"norm": "layernorm", "position": "learned", "mlp": "gelu", "use_bias": True, "tie_embeddings": True}
+    model = ModelConfig.model_validate({**shape, **kind})
     train = TrainConfig.model_validate(
         {
             "steps": 1_000_000,
@@ -51,7 +50,7 @@ def main(name: str, shape: dict[str, int]) -> None:
     token_ids = tf.constant(turns.batch_of({**shape, "batch": batch}))
     segment_ids = tf.ones_like(token_ids)
     step = make_train_step(model, train, TrainState(model, train))
-    turns.take_turns(lambda: step(token_ids, segment_ids).loss.numpy(), product)
+    turns.take_turns(turns.one_by_one(lambda: float(step(token_ids, segment_ids).loss)), product)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def main(name: str, shape: dict[str, int]) -> None:
         optimizer.zero_grad(set_to_none=True)
         return float(loss)
 
-    turns.take_turns(step, product)
+    turns.take_turns(turns.one_by_one(step), product)
 
 
 if __name__ == "__main__":

@@ -26,23 +26,33 @@ def batch_of(shape: dict[str, int]) -> np.ndarray:
     return random.integers(4, shape["vocab_size"], (shape["batch"], shape["seq_len"] + 1)).astype(np.int32)
 
 
-def take_turns(step: Callable[[], float], product: Callable[[str], Callable[[], Any]]) -> None:
+def take_turns(steps_of: Callable[[int], float], product: Callable[[str], Callable[[], Any]]) -> None:
     """Answers until standard input ends.
 
     Args:
-      step: makes one training step and gives its loss.
+      steps_of: makes a number of training steps and gives the loss of the last.
       product: of a dtype's name, a function that multiplies two square matrices of `PEAK_SIZE` and waits for it.
     """
     products = {dtype: product(dtype) for dtype in ("float32", "bfloat16")}
     for line in sys.stdin:
         steps = 2 if line.strip() == "warm-up" else int(line)
         answer = {f"peak_{dtype}": _peak(multiply) for dtype, multiply in products.items()}
-        loss = step()  # the first after a pause pays for what others have thrown out of the caches
+        steps_of(1)  # the first after a pause pays for what others have thrown out of the caches
         wall, cpu = time.perf_counter(), time.process_time()
-        for _ in range(steps):
-            loss = step()
+        loss = steps_of(steps)
         answer |= {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu, "loss": float(loss)}
         print(json.dumps(answer), flush=True)
+
+
+def one_by_one(step: Callable[[], float]) -> Callable[[int], float]:
+    """`steps_of` for a loop over single steps."""
+
+    def steps_of(count: int) -> float:
+        for _ in range(count - 1):
+            step()
+        return step()
+
+    return steps_of
 
 
 def _peak(multiply: Callable[[], Any]) -> float:

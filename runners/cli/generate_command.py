@@ -9,6 +9,9 @@ import typer
 from foundation.errors import ConfigError, ModelError
 from runners.cli.options import Overrides
 
+_LARGEST = 2**31 - 1
+"""What the model's int32 inputs take."""
+
 
 def generate(
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="Text to go on from.")],
@@ -17,13 +20,15 @@ def generate(
     ] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="FOLDER", help="Take this SavedModel.")] = None,
     overrides: Overrides = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 100,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, max=_LARGEST, help="Tokens at most; the model's context, less one, is the limit.")
+    ] = 100,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token each time.")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Choose among the k likeliest tokens; 0: all.")] = 0,
+    top_k: Annotated[int, typer.Option(min=0, max=_LARGEST, help="Choose among the k likeliest tokens; 0: all.")] = 0,
     top_p: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Choose among the likeliest tokens that reach p together; 1: all.")
     ] = 0.95,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=-_LARGEST, max=_LARGEST, help="The same seed gives the same text.")] = 0,
 ) -> None:
     """Continue a prompt with the newest model in the registry."""
     if (config is None) == (model is None):
@@ -34,7 +39,7 @@ def generate(
     text, dropped = _ask(folder, prompt, max_new_tokens, temperature, top_k, top_p, seed)
     if dropped:
         typer.echo(f"note: the first {dropped} tokens of the prompt did not fit and were left out", err=True)
-    typer.echo(prompt + text)
+    typer.echo(typer.style(prompt, bold=True) + text)
 
 
 def _newest(config: str, overrides: list[str] | None) -> Path:
@@ -45,7 +50,8 @@ def _newest(config: str, overrides: list[str] | None) -> Path:
     version = registry.newest_version(loaded.registry_folder, loaded.name)
     if version is None:
         raise ModelError(
-            f"{loaded.registry_folder / loaded.name}: no model was pushed yet; run: tokenmill run --config {config}"
+            f"{loaded.registry_folder / loaded.name}: no model was pushed yet; run: tokenmill run --config {config}. "
+            "If the last run's model was not blessed, give its folder, which that run has printed: --model FOLDER"
         )
     return loaded.registry_folder / loaded.name / str(version)
 
@@ -55,19 +61,21 @@ def _ask(
 ) -> tuple[str, int]:
     """The continuation, and how many tokens of the prompt did not fit."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     with _quiet_stderr():
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - registers the tokenizer's op
 
-        loaded = tf.saved_model.load(str(folder))
-    answer = loaded.signatures["serving_default"](
-        prompt=tf.constant([prompt]),
-        max_new_tokens=tf.constant([max_new_tokens]),
-        temperature=tf.constant([temperature]),
-        top_k=tf.constant([top_k]),
-        top_p=tf.constant([top_p]),
-        seed=tf.constant([seed]),
+        try:
+            generate = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
+            raise ModelError(f"{folder}: no model of ours, or a damaged one ({error}); take another version") from error
+    answer = generate(
+        prompt=tf.constant([prompt.encode("utf-8", "surrogateescape")]),
+        max_new_tokens=tf.constant([max_new_tokens], tf.int32),
+        temperature=tf.constant([temperature], tf.float32),
+        top_k=tf.constant([top_k], tf.int32),
+        top_p=tf.constant([top_p], tf.float32),
+        seed=tf.constant([seed], tf.int32),
     )
     return answer["text"].numpy()[0].decode("utf-8", "replace"), int(answer["prompt_tokens_dropped"][0])
 

@@ -1,5 +1,6 @@
 """`tokenmill run`: the whole line, with a live table."""
 
+import itertools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,23 @@ from runners.cli.options import Config, Overrides
 from runners.cli.run_state import RunState
 from runners.cli.run_view import draw, duration, now, plain_line, print_summary
 
+COMPONENT_NAMES = (
+    "CorpusGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ImportSchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "SequencePacker",
+    "DistributedTrainer",
+    "Evaluator",
+    "RegistryPusher",
+)
+"""Of `pipeline.graph`, in order; here, too, so that a mistake is found before TensorFlow Extended starts."""
+
+FIRST = COMPONENT_NAMES[0]
+_NAMED = f"One of {', '.join(COMPONENT_NAMES)}."
+
 if TYPE_CHECKING:
     from pipeline.config import RunConfig
     from runners.local.supervisor import Supervisor
@@ -23,7 +41,7 @@ def run(
     overrides: Overrides = None,
     from_nodes: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="COMPONENT", help="Start here; use earlier outputs. Repeatable."),
+        typer.Option("--from", metavar="COMPONENT", help=f"Start here; use earlier outputs. Repeatable. {_NAMED}"),
     ] = None,
     to_nodes: Annotated[
         list[str] | None, typer.Option("--to", metavar="COMPONENT", help="Stop after this. Repeatable.")
@@ -35,7 +53,9 @@ def run(
     from runners.local.supervisor import Supervisor
 
     loaded = load_config(config, overrides)
-    _check_documents(loaded)
+    _check_names(from_nodes, to_nodes)
+    if not from_nodes or FIRST in from_nodes:
+        _check_documents(loaded)
     try:
         loaded.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -52,8 +72,29 @@ def run(
     begun = now()
     with Supervisor(loaded.root, arguments) as child:
         console.print(f"[bold]{escape(loaded.name)}[/]  log: {escape(str(child.log_path))}", soft_wrap=True)
-        _follow(console, state, child)
+        try:
+            _follow(console, state, child)
+        except KeyboardInterrupt:
+            _say_how_to_go_on(console, state, child)
+            raise
     _conclude(console, state, child, now() - begun)
+
+
+def _check_names(*names: list[str] | None) -> None:
+    """Refuses a component that does not exist before anything starts."""
+    for name in itertools.chain.from_iterable(given or [] for given in names):
+        if name not in COMPONENT_NAMES:
+            raise PipelineError(f"no component named {name!r}; known: {', '.join(COMPONENT_NAMES)}")
+
+
+def _say_how_to_go_on(console: Console, state: RunState, child: "Supervisor") -> None:
+    where = next((name for name, component in state.components.items() if component.state == "running"), None)
+    step = f", training at step {state.training['step']:,}" if state.training and where == "DistributedTrainer" else ""
+    console.print(
+        f"\nStopped{f' in {where}' if where else ''}{step}. The same command goes on: finished components are not "
+        f"repeated, and training continues from its last checkpoint.\nlog: {escape(str(child.log_path))}",
+        soft_wrap=True,
+    )
 
 
 def _check_documents(config: "RunConfig") -> None:

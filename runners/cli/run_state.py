@@ -14,6 +14,9 @@ class Component:
     reason: str = ""
     """Why it ran, or how it failed."""
 
+    note: str = ""
+    """The last thing that it has said."""
+
     started: float | None = None
     """Time of the event, seconds since the epoch."""
 
@@ -38,9 +41,6 @@ class RunState:
     validation: dict[str, Any] | None = None
     """The last `validation`."""
 
-    progress: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """The last `progress` by component."""
-
     summary: dict[str, Any] | None = None
     ok: bool | None = None
     """None while the run goes on."""
@@ -64,9 +64,9 @@ class RunState:
             self.training = event
         elif kind == "validation":
             self.validation = event
-        elif kind == "progress":
-            self.progress[event["component"]] = event
-        elif kind == "note" and "component" not in event:
+        elif kind == "note" and "component" in event:
+            self.components.setdefault(event["component"], Component()).note = event["text"]
+        elif kind == "note":
             self.note = event["text"]
         elif kind == "summary":
             self.summary = event

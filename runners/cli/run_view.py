@@ -40,7 +40,7 @@ def draw(state: RunState, now: float) -> RenderableType:
             Text(name, style="dim" if component.state == "waiting" else ""),
             Text(component.state, style=style),
             Text(duration(seconds) if seconds is not None else "", style="dim"),
-            Text(_detail(name, component, state), style="red" if component.state == "failed" else "dim"),
+            Text(component.note or component.reason, style="red" if component.state == "failed" else "dim"),
         )
     if not state.components:
         return Text(f"{state.note} ..." if state.note else "starting ...", style="dim")
@@ -77,11 +77,11 @@ def plain_line(event: dict[str, Any]) -> str | None:
 
 
 def training_line(event: dict[str, Any]) -> str:
-    """Step, loss, speed and time left."""
-    return (
-        f"step {event['step']:,}/{event['total_steps']:,}  loss {event['loss']:.3f}  "
-        f"{event['tokens_per_s']:,.0f} tokens/s  {duration(event['eta_s'])} left"
-    )
+    """Step, loss, and once a step after the one that compiles is done, speed and time left."""
+    line = f"step {event['step']:,}/{event['total_steps']:,}  loss {event['loss']:.3f}"
+    if event["tokens_per_s"] is None:
+        return line
+    return f"{line}  {event['tokens_per_s']:,.0f} tokens/s  {duration(event['eta_s'])} left"
 
 
 def validation_line(event: dict[str, Any]) -> str:
@@ -109,15 +109,23 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
         console.print(_metrics_table(summary["overall"], summary["slices"], max_sources))
         verdict = Text("blessed", style="bold green") if summary["blessed"] else Text("not blessed", style="bold red")
         console.print(Text.assemble("The model is ", verdict, ": ", "; ".join(summary["reasons"]), "."), soft_wrap=True)
-    if "pushed" in summary:
-        if summary["pushed"]:
-            console.print(Text(f"Pushed as version {summary['version']}: {summary['destination']}"), soft_wrap=True)
-        elif summary["destination"]:
-            console.print(
-                Text(f"Served already, as version {summary['version']}: {summary['destination']}"), soft_wrap=True
-            )
-        else:
-            console.print(Text("Nothing was pushed; the registry is as it was."))
+        if not summary["blessed"]:
+            console.print("The limit is evaluation.max_bits_per_byte.")
+    if "outcome" in summary:
+        console.print(Text(_outcome(summary, state)), soft_wrap=True)
+        if summary["outcome"] == "not_blessed" and "model" in summary:
+            console.print(Text(f"Try it all the same: tokenmill generate --model {summary['model']}"), soft_wrap=True)
+
+
+def _outcome(summary: dict[str, Any], state: RunState) -> str:
+    """What became of the model."""
+    pusher = state.components.get("RegistryPusher")
+    place = f"version {summary['version']}: {summary['destination']}"
+    if summary["outcome"] == "not_blessed":
+        return "Nothing was pushed; the registry is as it was."
+    if summary["outcome"] == "already_served" or (pusher is not None and pusher.state == "cached"):
+        return f"Served already, as {place}"
+    return f"Pushed as {place}"
 
 
 def _metrics_table(overall: dict[str, Any], slices: list[dict[str, Any]], max_sources: int) -> Table:
@@ -136,17 +144,14 @@ def _metrics_table(overall: dict[str, Any], slices: list[dict[str, Any]], max_so
             f"{part['bits_per_byte']:.3f}",
             "" if accuracy is None else f"{accuracy:.1%}",
         )
-    rest = len(slices) - max_sources
-    if rest > 0:
-        table.add_row(Text(f"({rest} smaller)", style="dim"))
+    rest = largest[max_sources:]
+    if rest:
+        table.add_row(
+            Text(f"({len(rest)} smaller)", style="dim"),
+            f"{sum(part['num_documents'] for part in rest):,}",
+            f"{sum(part['num_bytes'] for part in rest):,}",
+        )
     return table
-
-
-def _detail(name: str, component: Component, state: RunState) -> str:
-    if component.state in ("running", "starting") and name in state.progress:
-        event = state.progress[name]
-        return f"{event['done']:,} of {event['total']:,} {event['unit']}"
-    return component.reason
 
 
 def _bar(training: dict[str, Any], width: int = 24) -> Text:

@@ -11,6 +11,8 @@ from ml_metadata import MetadataStore
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.portable import data_types
 
+from pipeline.setting_names import setting_of
+
 _SUCCESSFUL = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
 _CORPUS_FINGERPRINT = "input_fingerprint"
 """Property in which ExampleGen's driver notes file sizes and times of the corpus."""
@@ -63,7 +65,7 @@ def _maker(
         for candidate in store.get_executions_by_id(sorted(producers))
         if candidate.last_known_state == metadata_store_pb2.Execution.COMPLETE
     ]
-    return made[-1] if made else execution
+    return max(made, key=lambda candidate: candidate.id, default=execution)
 
 
 def _changed_inputs(events: list[metadata_store_pb2.Event], info: data_types.ExecutionInfo) -> list[str]:
@@ -97,7 +99,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def _changed_within(key: str, before: Any, now: Any) -> list[str]:
-    """Names of what differs below `key`: JSON objects are opened, so that one says `train_config.steps`."""
+    """Names of what differs below `key`: JSON objects are opened, so that one says `train.steps`."""
     parsed_before, parsed_now = _parse(before), _parse(now)
     if key.endswith("code_hash"):
         return ["its code changed"]
@@ -114,7 +116,7 @@ def _changed_within(key: str, before: Any, now: Any) -> list[str]:
                 changes += _changed_within(key, item_before, item_now)
         return changes
     outermost, *_, innermost = key.split(".") if "." in key else (key, "")
-    return [f"{outermost}.{innermost} changed" if innermost else f"{key} changed"]
+    return [f"{setting_of(f'{outermost}.{innermost}' if innermost else key)} changed"]
 
 
 def _parse(value: Any) -> Any:

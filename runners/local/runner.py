@@ -1,12 +1,12 @@
 """Runs a pipeline with TFX's local orchestration, one component at a time, telling what happens."""
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 from ml_metadata import MetadataStore
 from ml_metadata.proto import metadata_store_pb2
 from tfx.dsl.compiler import constants
-from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as pipeline_module
 from tfx.orchestration.local import runner_utils
@@ -15,6 +15,7 @@ from tfx.orchestration.portable import partial_run_utils, runtime_parameter_util
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from components.registry_pusher import registry
 from foundation.events import emit
 from runners.local.launcher import Outputs, WatchedLauncher
 
@@ -115,9 +116,10 @@ def outputs_of_execution(store: MetadataStore, execution_id: int) -> Outputs:
 
 
 def retire_lost_pushes(store: MetadataStore) -> None:
-    """Marks pushes whose registry version has been removed as deleted, so that the cache does not claim them.
+    """Marks pushes that are no longer what is served as deleted, so that the cache does not claim them.
 
-    TFX's cache makes sure that a cached artifact's own folder exists; a pushed model lives elsewhere.
+    TFX's cache makes sure that a cached artifact's own folder exists; a pushed model lives elsewhere. There its
+    version may have been removed, or another have been pushed over it: then pushing again is no repetition.
     """
     type_name = standard_artifacts.PushedModel.TYPE_NAME
     if not any(artifact_type.name == type_name for artifact_type in store.get_artifact_types()):
@@ -126,11 +128,18 @@ def retire_lost_pushes(store: MetadataStore) -> None:
     for artifact in store.get_artifacts_by_type(type_name):
         destination = artifact.custom_properties[_PUSHED_DESTINATION].string_value
         live = artifact.state == metadata_store_pb2.Artifact.LIVE
-        if live and destination and not fileio.exists(destination):
+        if live and destination and not _is_served(destination):
             artifact.state = metadata_store_pb2.Artifact.DELETED
             lost.append(artifact)
     if lost:
         store.put_artifacts(lost)
+
+
+def _is_served(destination: str) -> bool:
+    """Whether a version's folder is there and the newest of its model."""
+    folder = Path(destination)
+    newest = registry.newest_version(folder.parent.parent, folder.parent.name)
+    return folder.exists() and folder.name == str(newest)
 
 
 def _connection_of(deployment: Any) -> Any:

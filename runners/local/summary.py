@@ -3,7 +3,10 @@
 import dataclasses
 from typing import Any
 
+from tfx.utils import path_utils
+
 from components.evaluator.results import load_results, load_verdict
+from components.registry_pusher.executor import OUTCOME_KEY
 from runners.local.launcher import Outputs
 
 
@@ -11,7 +14,8 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
     """Fields of the event `summary`; what a partial run did not touch is left out.
 
     Returns:
-      `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `pushed`, `destination`, `version`.
+      `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `model`: folder of the trained model;
+      `outcome` (of RegistryPusher), `destination`, `version`.
     """
     summary: dict[str, Any] = {}
     evaluator = outputs.get("Evaluator")
@@ -24,11 +28,14 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
             "blessed": verdict.blessed,
             "reasons": list(verdict.reasons),
         }
+    trainer = outputs.get("DistributedTrainer")
+    if trainer:
+        summary["model"] = path_utils.serving_model_dir(trainer["model"][0].uri)
     pusher = outputs.get("RegistryPusher")
     if pusher:
         pushed = pusher["pushed_model"][0]
         summary |= {
-            "pushed": bool(pushed.get_int_custom_property("pushed")),
+            "outcome": pushed.get_string_custom_property(OUTCOME_KEY),
             "destination": pushed.get_string_custom_property("pushed_destination"),
             "version": pushed.get_string_custom_property("pushed_version"),
         }

@@ -65,7 +65,7 @@ class Supervisor:
         lock = self._resources.enter_context((self._root / ".lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._resources.close()
             raise HostError(
                 f"another run is at work in {self._root}; wait for it, or give this one a folder of its own: "
@@ -97,7 +97,8 @@ class Supervisor:
                 rest += file.read()
                 *lines, rest = rest.split(b"\n")
                 for line in lines:
-                    yield json.loads(line)
+                    with contextlib.suppress(ValueError):  # cut short: the disk was full, or the writer was killed
+                        yield json.loads(line)
                 if ended:
                     break
                 ended = self._child.poll() is not None  # one more look after the end: nothing is lost
@@ -108,17 +109,28 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ends the child and every process below it: SIGTERM, ten seconds, SIGKILL. Does nothing if all has ended."""
-        processes = _descendants()
-        if self._child.poll() is None:
+        with _uninterrupted():  # an impatient second Ctrl-C must not leave half of them alive
+            processes = _descendants()
             for process in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGTERM)
             psutil.wait_procs(processes, timeout=_GRACE_S)
-        for process in _descendants():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(_descendants(), timeout=_GRACE_S)
-        self.exit_code = self._child.wait()
+            for process in _descendants():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(_descendants(), timeout=_GRACE_S)
+            self.exit_code = self._child.wait()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals that would interrupt wait until the end."""
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _adopt_orphans() -> None:

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 
-from foundation.errors import PipelineError, TokenmillError
+from foundation.errors import PipelineError
 from foundation.events import emit
+from runners.local.failure import explain
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,29 +46,6 @@ def die_with_parent(parent: int) -> None:
         raise PipelineError(f"prctl failed: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the call
         sys.exit(1)
-
-
-def explain(error: BaseException) -> tuple[str, int]:
-    """The cause of a failure in one line, and the exit code.
-
-    Beam wraps what a worker raised into a RuntimeError whose text holds the original's; our own errors are
-    looked for in the chain and in that text.
-    """
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        if isinstance(link, TokenmillError):
-            return str(link), link.exit_code
-        seen.add(id(link))
-        link = link.__cause__ or link.__context__
-    text = str(error).strip()
-    for kind in TokenmillError.__subclasses__():
-        marker = f"foundation.errors.{kind.__name__}: "
-        if marker in text:
-            message = text.split(marker)[1].split(" [while running ")[0]
-            return message.strip(), kind.exit_code
-    lines = text.splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1][:500]}", PipelineError.exit_code
 
 
 def _run(options: argparse.Namespace) -> None:

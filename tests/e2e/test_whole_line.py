@@ -78,7 +78,8 @@ def told(output):
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
-    """Everything run once: ingest, two equal runs, one with more steps, one that must not be blessed."""
+    """Everything run once: ingest, two equal runs, one with more steps, the first again, with Beam told otherwise, and
+    one that must not be blessed."""
     folder = tmp_path_factory.mktemp("line")
     (folder / "tiny.yaml").write_text(CONFIGURATION)
     stdlib = Path(sysconfig.get_path("stdlib"))
@@ -89,12 +90,17 @@ def line(tmp_path_factory):
     second = tokenmill(folder, "run", "--config", "tiny.yaml")
     after_second = states(folder)
     more = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "train.steps=16")
+    back = tokenmill(folder, "run", "--config", "tiny.yaml")
+    workers = ("--set", "beam.running_mode=multi_threading", "--set", "beam.num_workers=2")
+    other_beam = tokenmill(folder, "run", "--config", "tiny.yaml", *workers)
     strict = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "evaluation.max_bits_per_byte=0.5")
     return SimpleNamespace(
         folder=folder,
         first=first,
         second=second,
         more=more,
+        back=back,
+        other_beam=other_beam,
         strict=strict,
         after_first=after_first,
         after_second=after_second,
@@ -118,8 +124,19 @@ def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
     assert again == {"DistributedTrainer", "Evaluator", "RegistryPusher"}
-    assert said["DistributedTrainer"] == "running (train_config.steps changed)"
+    assert said["DistributedTrainer"] == "running (train.steps changed)"
     assert "Pushed as version 2" in line.more
+
+
+def test_settings_that_come_back_are_pushed_over_what_was_served_meanwhile(line):
+    said = told(line.back)
+    assert {name for name, text in said.items() if text != "cached"} == {"RegistryPusher"}
+    assert "Pushed as version 3" in line.back
+
+
+def test_how_beam_runs_decides_nothing(line):
+    assert told(line.other_beam) == dict.fromkeys(COMPONENTS, "cached")
+    assert "Served already, as version 3" in line.other_beam
 
 
 def test_a_model_that_misses_its_threshold_is_not_pushed(line):

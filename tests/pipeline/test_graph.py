@@ -40,6 +40,12 @@ def test_components_and_their_inputs(tmp_path):
     }
 
 
+def test_the_command_line_knows_the_components(tmp_path):
+    from runners.cli.run_command import COMPONENT_NAMES
+
+    assert list(by_id(config_with(tmp_path))) == list(COMPONENT_NAMES)
+
+
 def test_the_pipeline_keeps_everything_under_its_run_root(tmp_path):
     pipeline = create_pipeline(config_with(tmp_path))
     assert pipeline.pipeline_info.pipeline_name == "run"
@@ -73,7 +79,6 @@ def properties(config):
         ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
         ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
         ({"registry": {"keep_versions": 3}}, {"RegistryPusher"}),
-        ({"beam": {"num_workers": 2}}, set()),
     ],
 )
 def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, change, affected):
@@ -91,6 +96,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher"}),
+        ("schema/corpus.pbtxt", {"ImportSchemaGen"}),
         ("runners/cli/app.py", set()),
     ],
 )

@@ -1,5 +1,7 @@
 """The command line: errors are one message and an exit code, never a traceback; it starts without TensorFlow."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,9 @@ def test_check_says_ok():
         (["run", "--config", DEMO, "--set", "model.num_heads=3"], 2, "num_heads 3 does not divide width 256"),
         (["run", "--config", DEMO], 3, "holds no documents (corpus.documents); make some: tokenmill ingest"),
         (["run", "--config", DEMO, "--set", "corpus.span=7"], 3, "holds no documents of span 7"),
+        (["run", "--config", DEMO, "--from", "Trainr"], 7, "no component named 'Trainr'; known: CorpusGen, "),
+        (["run", "--config", DEMO, "--set", "beam.num_workers=2"], 2, "has no effect with running_mode in_memory"),
+        (["generate", "--prompt", "x", "--model", ".", "--seed", "3000000000"], 2, "--seed"),
         (["ingest", "--out", "data"], 2, "nothing to ingest"),
         (["generate", "--prompt", "x"], 2, "give either --config FILE or --model FOLDER"),
         (["generate", "--prompt", "x", "--model", "."], 6, "holds no SavedModel"),
@@ -51,6 +56,34 @@ def test_a_mistake_is_one_message_and_an_exit_code(arguments, exit_code, message
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_the_version_is_told():
+    assert tokenmill("--version").stdout.startswith("tokenmill 0.")
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_interrupted_says_how_to_go_on(tmp_path, number, exit_code):
+    """By the signal of a terminal, of a scheduler, and of a terminal that was closed."""
+    (tmp_path / "data/demo/span-1").mkdir(parents=True)
+    (tmp_path / "data/demo/span-1/documents-00000-of-00001.tfrecord").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runners.cli.app", "run", "--config", DEMO],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    first = process.stdout.readline()
+    started = process.stdout.readline()
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert first.startswith("demo  log: ") and "starting TensorFlow Extended" in started
+    assert process.returncode == exit_code
+    assert "The same command goes on" in output
+    assert errors == "interrupted; everything that was started has been ended\n"
 
 
 def test_a_run_root_that_cannot_be_made_is_named(tmp_path):

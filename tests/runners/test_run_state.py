@@ -1,5 +1,7 @@
 """Events add up to a state, and the state to what a person sees."""
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -20,7 +22,7 @@ RUNNING = (
     {"kind": "component_started", "component": "First"},
     {"kind": "component_cached", "component": "First", "seconds": 0.04},
     {"kind": "component_started", "component": "DistributedTrainer"},
-    {"kind": "component_running", "component": "DistributedTrainer", "reason": "train_config.steps changed"},
+    {"kind": "component_running", "component": "DistributedTrainer", "reason": "train.steps changed"},
     {
         "kind": "training_step",
         "step": 50,
@@ -55,7 +57,7 @@ def test_the_table_shows_state_time_reason_and_training():
     text = rendered(state_after(*RUNNING))
     lines = [line.split() for line in text.splitlines() if line.strip()]
     assert lines[0] == ["First", "cached", "0.0", "s"]
-    assert lines[1] == ["DistributedTrainer", "running", "7.5", "s", "train_config.steps", "changed"]
+    assert lines[1] == ["DistributedTrainer", "running", "7.5", "s", "train.steps", "changed"]
     assert lines[2] == ["Last", "waiting"]
     assert "step 50/200  loss 3.210  8,123 tokens/s  1 min 15 s left" in text
 
@@ -100,7 +102,7 @@ def test_plain_lines_say_what_the_table_says():
         None,
         "First: cached",
         None,
-        "DistributedTrainer: running (train_config.steps changed)",
+        "DistributedTrainer: running (train.steps changed)",
         "  step 50/200  loss 3.210  8,123 tokens/s  1 min 15 s left",
     ]
 
@@ -118,9 +120,15 @@ METRICS = {
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        ({"blessed": True, "pushed": True, "destination": "/r/1", "version": "1"}, "Pushed as version 1: /r/1"),
-        ({"blessed": True, "pushed": False, "destination": "/r/1", "version": "1"}, "Served already, as version 1"),
-        ({"blessed": False, "pushed": False, "destination": "", "version": ""}, "Nothing was pushed"),
+        ({"blessed": True, "outcome": "pushed", "destination": "/r/1", "version": "1"}, "Pushed as version 1: /r/1"),
+        (
+            {"blessed": True, "outcome": "already_served", "destination": "/r/1", "version": "1"},
+            "Served already, as version 1: /r/1",
+        ),
+        (
+            {"blessed": False, "outcome": "not_blessed", "destination": "", "version": "", "model": "/m"},
+            "Nothing was pushed; the registry is as it was.\nTry it all the same: tokenmill generate --model /m",
+        ),
     ],
 )
 def test_the_summary_gives_metrics_verdict_and_place(outcome, expected):
@@ -132,4 +140,5 @@ def test_the_summary_gives_metrics_verdict_and_place(outcome, expected):
     assert expected in text
     assert f"The model is {'' if outcome['blessed'] else 'not '}blessed: 1.234 is at most 2.5." in text
     assert "1.234" in text and "50.0%" in text
-    assert "s9" in text and "s2" in text and "s1 " not in text and "(2 smaller)" in text
+    assert "s9" in text and "s2" in text and "\ns1 " not in text
+    assert re.search(r"\(2 smaller\) +6 +201\b", text)

@@ -82,6 +82,23 @@ with Supervisor(Path(sys.argv[1]), ["family"], module="tests.runners.fake_worker
 """
 
 
+def test_a_second_interruption_does_not_stop_the_ending(tmp_path):
+    """The family ignores SIGTERM, so that its end takes the whole grace: time enough to be impatient."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import runners.local.supervisor as s; s._GRACE_S = 2.0\n{PARENT}", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    family = json.loads(parent.stdout.readline())
+    child = psutil.Process(family[0])
+    os.kill(parent.pid, signal.SIGINT)
+    child.wait(timeout=60)  # it heeds SIGTERM, and the others are being waited for
+    os.kill(parent.pid, signal.SIGINT)
+    parent.communicate(timeout=60)
+    assert [pid for pid in family if psutil.pid_exists(pid)] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_child_does_not_outlive_its_parent(tmp_path, number):
     """Ctrl-C ends the family in order; where the parent is killed outright, the kernel ends the child."""

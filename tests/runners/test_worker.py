@@ -3,7 +3,7 @@
 import pytest
 
 from foundation.errors import CorpusError, TrainingError
-from runners.local.worker import explain
+from runners.local.failure import explain
 
 
 def raised(function):

@@ -1,0 +1,32 @@
+"""Where a component's property comes from: the setting's name in the configuration, for whoever has to change it."""
+
+_WHOLE_SECTIONS = {"train_config": "train", "model_config": "model"}
+"""Properties that hold a section of the configuration as JSON."""
+
+_SETTINGS = {
+    "seq_len": "model.seq_len",
+    "vocab_size": "model.vocab_size",
+    "custom_config.vocab_size": "model.vocab_size",
+    "policy": "packing.policy",
+    "tokens_per_shard": "packing.tokens_per_shard",
+    "eval_config.upper_bound": "evaluation.max_bits_per_byte",
+    "eval_config.slicing_specs": "evaluation.slice_by_source",
+    "registry_dir": "registry.folder",
+    "keep_versions": "registry.keep_versions",
+    "checkpoint_root": "run_root",
+    "input_base": "corpus.documents",
+    "schema_sha256": "schema/corpus.pbtxt",
+    "output_config.hash_buckets": "corpus.eval_buckets",
+}
+
+
+def setting_of(prop: str) -> str:
+    """The setting behind a property `name` or `name.field`; the property itself where none is known."""
+    if prop in _SETTINGS:
+        return _SETTINGS[prop]
+    name, _, field = prop.partition(".")
+    if field and name in _WHOLE_SECTIONS:
+        return f"{_WHOLE_SECTIONS[name]}.{field}"
+    if field and name == "custom_config":
+        return f"tokenizer.{field}"
+    return prop
