@@ -1,4 +1,4 @@
-"""A fingerprint of code: what makes the cache notice that a line has changed.
+"""A fingerprint of code: what makes the cache notice that a line, or a library's version, has changed.
 
 TFX's cache compares properties and inputs. An import path is the same before and after an edit,
 so each component carries the hash of the code it runs as one of its properties.
@@ -8,10 +8,11 @@ import hashlib
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
+_LOCK = _ROOT / "requirements.lock"
 
 
 def source_hash(*places: str) -> str:
-    """SHA-256 (first 16 hex digits) over the Python files at `places`.
+    """SHA-256 (first 16 hex digits) over the Python files at `places`, and over the locked versions of all libraries.
 
     Args:
       places: folders or files relative to the project's root, e.g. `trainer_module`,
@@ -20,7 +21,7 @@ def source_hash(*places: str) -> str:
     Raises:
       FileNotFoundError: a place that does not exist, or a folder without Python files.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_LOCK.read_bytes() if _LOCK.exists() else b"")
     for place in sorted(set(places)):
         path = _ROOT / place
         files = [path] if path.is_file() else sorted(path.rglob("*.py"))

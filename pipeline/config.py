@@ -5,6 +5,7 @@ Relative paths are taken from the folder in which the command runs.
 
 import os
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -195,7 +196,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is no name", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
@@ -230,6 +235,8 @@ def _parse_yaml(text: str, place: str) -> Any:
         raise ConfigError(f"{place}{where}: not valid YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{place}: not valid YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{place}: not valid YAML: nested too deeply") from None
 
 
 def _parse_override(override: str) -> tuple[str, Any]:

@@ -72,6 +72,8 @@ def uv_environment(
     wanted: dict[str, str] = {}
     if settings.get("index-url") and "UV_INDEX_URL" not in environ:
         wanted["UV_DEFAULT_INDEX"] = settings["index-url"]
+    if settings.get("no-index") in ("1", "true", "True"):
+        wanted["UV_NO_INDEX"] = "1"
     if settings.get("extra-index-url"):
         wanted["UV_INDEX"] = " ".join(settings["extra-index-url"].split())
         # pip's way: the same package may come from any index. The locked hashes decide what is accepted.

@@ -1,11 +1,13 @@
 """`run_fn`: what TFX calls to train. The only file here that knows TFX, and only the shape of its arguments."""
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import logging
 
+from foundation.errors import TrainingError
 from foundation.rows import PackingManifest
 from trainer_module import export
 from trainer_module.config import ModelConfig, TrainConfig
@@ -25,28 +27,37 @@ def run_fn(fn_args: "FnArgs") -> None:
         SavedModel goes; `model_run_dir`: where the training log goes; `custom_config`: `model` and `train`
         (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
         model), `checkpoint_root` and `code_hash`.
+
+    Raises:
+      TrainingError: the tokenizer is not the one that made the rows; or as `trainer_module.training.train`.
     """
     settings = fn_args.custom_config
     model_config = ModelConfig.model_validate(settings["model"])
     config = TrainConfig.model_validate(settings["train"])
     (train_rows,), (eval_rows,) = (map(Path, files) for files in (fn_args.train_files, fn_args.eval_files))
+    tokenizer_model = Path(settings["tokenizer"]).read_bytes()
+    expected, actual = PackingManifest.load(train_rows).tokenizer_sha256, hashlib.sha256(tokenizer_model).hexdigest()
+    if actual != expected:
+        raise TrainingError(
+            f"{settings['tokenizer']}: not the tokenizer that made the rows in {train_rows} (SHA-256 {actual}, theirs "
+            f"{expected}); run the pipeline again from Transform"
+        )
     logging.info("training %d parameters for %d steps", count_parameters(model_config), config.steps)
 
     checkpoint_root = Path(settings["checkpoint_root"])
     trained = train(model_config, config, train_rows, eval_rows, checkpoint_root, settings["code_hash"])
 
-    manifest = PackingManifest.load(train_rows)
     export.export(
         fn_args.serving_model_dir,
         model_config,
         {name: variable.value() for name, variable in trained.state.result().items()},
-        Path(settings["tokenizer"]).read_bytes(),
+        tokenizer_model,
         facts={
             "train": trained.config.model_dump(),
             "step": trained.step,
             "num_parameters": count_parameters(model_config),
             "validation_loss": trained.validation_loss,
-            "tokenizer_sha256": manifest.tokenizer_sha256,
+            "tokenizer_sha256": actual,
             "training_fingerprint": trained.fingerprint,
         },
     )

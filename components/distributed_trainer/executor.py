@@ -10,6 +10,8 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
+from foundation.transform_graph import tokenizer_path
+
 
 class Executor(base_executor.BaseExecutor):
     """Trains in this process."""
@@ -52,13 +54,8 @@ def fn_args_of(
         custom_config={
             "model": json.loads(exec_properties["model_config"]),
             "train": train_config,
-            "tokenizer": tokenizer_path(graph.uri),
+            "tokenizer": str(tokenizer_path(graph.uri)),
             "checkpoint_root": exec_properties["checkpoint_root"],
             "code_hash": exec_properties["code_hash"],
         },
     )
-
-
-def tokenizer_path(transform_graph_uri: str) -> str:
-    """The serialized SentencePiece model among the assets of a transform graph."""
-    return os.path.join(transform_graph_uri, "transform_fn", "assets", "spm")

@@ -61,7 +61,11 @@ class Executor(tfx_pusher.Executor):
             self._conclude(
                 pushed_model, ALREADY_SERVED, f"{model_name} is unchanged: version {push.version} holds it already"
             )
-        removed = registry.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
+        try:
+            removed = registry.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
+        except OSError as error:  # the model is served: what is too old can wait for the next push
+            events.emit("note", component=_COMPONENT, text=f"old versions could not be removed: {error}")
+            return
         if removed:
             events.emit(
                 "note",

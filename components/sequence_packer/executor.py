@@ -15,15 +15,13 @@ from components.sequence_packer import beam_packing, shards
 from components.sequence_packer.artifact import split_folder
 from components.sequence_packer.reading import example_files
 from foundation import atomic, events
-from foundation.errors import CorpusError, ModelError
+from foundation.errors import CorpusError
 from foundation.rows import Ledger, PackingManifest, RowFormat
+from foundation.transform_graph import tokenizer_path
 
 EXAMPLES_KEY = "examples"
 TRANSFORM_GRAPH_KEY = "transform_graph"
 ROWS_KEY = "rows"
-
-TOKENIZER_ASSET = "spm"
-"""Name of the SentencePiece model among the assets of the transform graph."""
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -92,17 +90,9 @@ def read_tokenizer_sha256(transform_graph_uri: str) -> str:
     """SHA-256 of the SentencePiece model inside a transform graph.
 
     Raises:
-      ModelError: it is not there.
+      CorpusError: it is not there.
     """
-    graph = Path(transform_graph_uri)
-    name = TOKENIZER_ASSET
-    names = graph / "transformed_metadata" / "asset_map"
-    if names.exists():
-        name = json.loads(names.read_text(encoding="utf-8")).get(TOKENIZER_ASSET, name)
-    model = graph / "transform_fn" / "assets" / name
-    if not model.is_file():
-        raise ModelError(f"{model} is missing: the transform graph holds no tokenizer; run Transform again")
-    return hashlib.sha256(model.read_bytes()).hexdigest()
+    return hashlib.sha256(tokenizer_path(transform_graph_uri).read_bytes()).hexdigest()
 
 
 def summary(manifest: PackingManifest) -> str:

@@ -14,10 +14,8 @@ import tensorflow_transform.beam as tft_beam
 
 from components.tokenizer.learning import LearningOptions, LearnTokenizer
 from foundation.documents import DOC_ID, NUM_BYTES, SOURCE, TEXT, TOKEN_IDS
+from foundation.transform_graph import TOKENIZER_ASSET
 from trainer_module.tokenization import Tokenizer
-
-TOKENIZER_ASSET = "spm"
-"""File name, in the transform graph's assets, of the serialized SentencePiece model."""
 
 PREPROCESSING_FN = "components.tokenizer.preprocessing.preprocessing_fn"
 """Import path of `preprocessing_fn`, as Transform takes it."""

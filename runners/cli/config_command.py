@@ -23,4 +23,9 @@ def check(config: Config, overrides: Overrides = None) -> None:
     from pipeline.config import load_config
 
     loaded = load_config(config, overrides)
+    if not loaded.documents_folder.is_dir():
+        typer.echo(
+            f"note: {loaded.documents_folder}: no such folder yet (corpus.documents); tokenmill ingest makes it",
+            err=True,
+        )
     typer.echo(f"{config}: ok (run {loaded.name})")

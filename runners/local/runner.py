@@ -16,6 +16,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
 from components.registry_pusher import registry
+from foundation.errors import PipelineError
 from foundation.events import emit
 from runners.local.launcher import Outputs, WatchedLauncher
 
@@ -69,7 +70,7 @@ class LocalRunner(LocalDagRunner):
                 continue
             if node.execution_options.run.perform_snapshot:
                 with metadata.Metadata(connection) as handle:
-                    partial_run_utils.snapshot(handle, pipeline)
+                    _reuse_earlier_outputs(handle, pipeline, component)
             launcher = WatchedLauncher(
                 pipeline_node=node,
                 mlmd_connection=metadata.Metadata(connection),
@@ -98,6 +99,21 @@ def run_pipeline(
         options = pipeline_module.RunOptions(from_nodes=from_nodes, to_nodes=to_nodes)
     runner.run(pipeline, run_options=options)
     return runner.outputs
+
+
+def _reuse_earlier_outputs(handle: metadata.Metadata, pipeline: pipeline_pb2.Pipeline, component: str) -> None:
+    """Takes the outputs of skipped components from the last run.
+
+    Raises:
+      PipelineError: there was none.
+    """
+    try:
+        partial_run_utils.snapshot(handle, pipeline)
+    except LookupError as error:
+        raise PipelineError(
+            f"{component}: there is no earlier run whose outputs it could start from; run the pipeline from its start, "
+            f"without --from ({error})"
+        ) from error
 
 
 def outputs_of_execution(store: MetadataStore, execution_id: int) -> Outputs:

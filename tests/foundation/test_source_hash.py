@@ -36,6 +36,16 @@ def test_any_change_of_code_changes_it(project, change):
     assert source_hash("part") != before
 
 
+def test_another_version_of_a_library_changes_it(project, monkeypatch):
+    lock = project / "requirements.lock"
+    monkeypatch.setattr(module, "_LOCK", lock)
+    hashes = [source_hash("part")]
+    for content in ("tensorflow==1.0\n", "tensorflow==2.0\n"):
+        lock.write_text(content)
+        hashes.append(source_hash("part"))
+    assert len(set(hashes)) == 3
+
+
 def test_a_place_without_code_is_an_error(project):
     with pytest.raises(FileNotFoundError, match="missing"):
         source_hash("missing")

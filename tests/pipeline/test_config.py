@@ -88,6 +88,8 @@ def test_every_fault_is_reported_at_once_with_its_origin(file):
     [
         ("name: [", ":1:8: not valid YAML"),
         ("name: a\nname: b\n", ":2:1: not valid YAML: key 'name' is given twice"),
+        ("? [a]\n: b\n", ":1:3: not valid YAML: key ['a'] is no name"),
+        ("[" * 5000, "not valid YAML: nested too deeply"),
         ("- 1\n", "holds no settings"),
         ("", "holds no settings"),
         ("name: run\n", "corpus: must be set"),
@@ -100,6 +102,12 @@ def test_a_broken_file_is_named_with_its_line(tmp_path, text, expected):
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert str(path) in str(caught.value) and expected in str(caught.value)
+
+
+def test_yaml_anchors_can_be_merged(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("name: a\ncorpus: &c {documents: d}\nmodel: {<<: {width: 64}, num_heads: 2}\n")
+    assert load_config(path).model.width == 64
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -105,5 +105,5 @@ def test_a_partial_run_uses_earlier_outputs(run):
 
 
 def test_a_partial_run_without_earlier_outputs_is_an_error(run):
-    with pytest.raises((PipelineError, LookupError)):
+    with pytest.raises(PipelineError, match=r"Double: there is no earlier run .* without --from"):
         run(number=4, from_nodes=["Double"])

@@ -45,9 +45,11 @@ def test_pip_settings_in_uvs_words(tmp_path):
         "proxy": "http://proxy:3128",
         "default-timeout": "180",
         "cert": "/our.pem",
+        "no-index": "true",
     }
     assert package_index.uv_environment(settings, {}, has_certificates=True) == {
         "UV_DEFAULT_INDEX": "https://mirror/simple",
+        "UV_NO_INDEX": "1",
         "UV_INDEX": "https://a/simple https://b/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": f"{tmp_path},https://wheels/",

@@ -14,11 +14,14 @@ def artifact(kind, uri):
     return [made]
 
 
-def test_arguments_name_the_places_of_the_artifacts():
+def test_arguments_name_the_places_of_the_artifacts(tmp_path):
+    asset = tmp_path / "transform_fn" / "assets" / "spm"
+    asset.parent.mkdir(parents=True)
+    asset.touch()
     arguments = fn_args_of(
         {
             "rows": artifact(PackedRows, "/a/rows"),
-            "transform_graph": artifact(standard_artifacts.TransformGraph, "/a/graph"),
+            "transform_graph": artifact(standard_artifacts.TransformGraph, str(tmp_path)),
         },
         {
             "model": artifact(standard_artifacts.Model, "/a/model"),
@@ -39,7 +42,7 @@ def test_arguments_name_the_places_of_the_artifacts():
     assert arguments.custom_config == {
         "model": {"width": 32},
         "train": {"steps": 7},
-        "tokenizer": "/a/graph/transform_fn/assets/spm",
+        "tokenizer": str(asset),
         "checkpoint_root": "/checkpoints",
         "code_hash": "0",
     }

@@ -16,7 +16,7 @@ from components.sequence_packer.documents import DocumentBatch
 from components.sequence_packer.executor import Executor, read_tokenizer_sha256
 from components.sequence_packer.packing import Packing, pack_documents
 from foundation import events
-from foundation.errors import CorpusError, HostError, ModelError
+from foundation.errors import CorpusError, HostError
 from foundation.rows import PackingManifest, RowFormat
 from tests.components.sequence_packer.corpora import Tokens, random_tokens, read_payloads, write_examples
 
@@ -228,5 +228,5 @@ def test_tokenizer_asset_is_found_by_its_key(tmp_path: Path) -> None:
 
 
 def test_no_tokenizer_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="assets/spm is missing: the transform graph holds no tokenizer"):
+    with pytest.raises(CorpusError, match="assets/spm: the transform graph has no tokenizer"):
         read_tokenizer_sha256(str(tmp_path))
