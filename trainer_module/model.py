@@ -269,7 +269,6 @@ def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Ten
     """Zeroes a share `rate` of the features and scales the rest so that the mean stays."""
     if seed is None or rate == 0.0:
         return features
-    # One named algorithm: XLA and the graph would each choose another.
     uniform = tf.random.stateless_uniform(tf.shape(features), seed, alg="philox")
     return tf.where(uniform >= rate, features / (1.0 - rate), tf.zeros_like(features))
 

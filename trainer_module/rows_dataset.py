@@ -124,13 +124,21 @@ def training_row_indices(step: tf.Tensor, num_rows: int, global_batch_size: int,
     Every epoch is a permutation of its own; a batch may reach over the border of two.
     """
     position = tf.cast(step, tf.int64) * global_batch_size + tf.range(global_batch_size, dtype=tf.int64)
-    epoch, place = position // num_rows, position % num_rows
+    return permuted(position % num_rows, position // num_rows, num_rows, seed)
+
+
+def permuted(places: tf.Tensor, epochs: tf.Tensor, count: int, seed: int) -> tf.Tensor:
+    """What stands at each place of its epoch's permutation of 0 to `count - 1`.
+
+    Args:
+      places, epochs: [N] int64.
+    """
+    zeros = tf.zeros_like(epochs)
     # The raw op, since tf.random.experimental.index_shuffle refuses the matrix of seeds that it documents.
-    zeros = tf.zeros_like(epoch)
     return tf.raw_ops.RandomIndexShuffle(
-        index=place,
-        seed=tf.stack([zeros + seed, epoch, zeros], axis=1),
-        max_index=tf.constant(num_rows - 1, tf.int64),
+        index=places,
+        seed=tf.stack([zeros + seed, epochs, zeros], axis=1),
+        max_index=tf.constant(count - 1, tf.int64),
         rounds=_SHUFFLE_ROUNDS,
     )
 

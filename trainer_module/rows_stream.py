@@ -8,7 +8,7 @@ everything: its shuffle is uniform, and a resume reads nothing twice.
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.rows_dataset import Batch, RowReader
+from trainer_module.rows_dataset import Batch, RowReader, permuted
 
 _SHARDS_AT_ONCE = 16
 _ROWS_OF_A_SHARD_AT_ONCE = 16
@@ -43,11 +43,8 @@ def training_batches(
 def _epoch(reader: RowReader, epoch: tf.Tensor, seed: int, buffer_rows: int) -> tf.data.Dataset:
     """Serialized rows of one epoch."""
     paths = tf.constant(np.array([path for path, _ in reader.shards]))
-    order = tf.random.experimental.index_shuffle(
-        tf.range(len(reader.shards), dtype=tf.int64),
-        seed=tf.stack([tf.constant(seed, tf.int64), epoch, tf.zeros_like(epoch)]),
-        max_index=len(reader.shards) - 1,
-    )
+    numbers = tf.range(len(reader.shards), dtype=tf.int64)
+    order = permuted(numbers, tf.zeros_like(numbers) + epoch, len(reader.shards), seed)
     files = tf.data.Dataset.from_tensor_slices(tf.gather(paths, order))
     rows = files.interleave(
         tf.data.TFRecordDataset,
