@@ -7,6 +7,7 @@ pass, so nothing of a chunk is kept. Notation: N tokens, D width, V vocabulary, 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from trainer_module.fusion import region
@@ -27,6 +28,12 @@ def targets_of(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tuple[tf.Tensor,
     """
     same_document = segment_ids[:, 1:] == segment_ids[:, :-1]
     return token_ids[:, 1:], tf.logical_and(same_document, segment_ids[:, 1:] != 0)
+
+
+def count_targets(segment_ids: np.ndarray) -> int:
+    """Tokens that count among the targets of rows [B, T + 1], as `targets_of` says, on the host."""
+    following = segment_ids[:, 1:]
+    return int(np.count_nonzero((following == segment_ids[:, :-1]) & (following != 0)))
 
 
 class Objective(NamedTuple):

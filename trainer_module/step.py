@@ -186,11 +186,14 @@ def make_train_step(
 def make_eval_step(
     model_config: ModelConfig, train: TrainConfig, state: TrainState, rows: int
 ) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Summed loss and token count of (token_ids, segment_ids), each [rows, seq_len + 1] int32, without gradients."""
+    """Summed loss and token count of (token_ids, segment_ids), each [rows, seq_len + 1] int32, without gradients.
+
+    A plain graph in any case: a validation is too short to be worth a second compilation of the whole model.
+    """
     row_batch = tf.TensorSpec([rows, model_config.seq_len + 1], tf.int32)
     computation = model.Computation(precision.compute_dtype(train))
 
-    @tf.function(jit_compile=_is_compiled(train), autograph=False, input_signature=[row_batch, row_batch])
+    @tf.function(autograph=False, input_signature=[row_batch, row_batch])
     def eval_step(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         params = {name: tf.convert_to_tensor(variable) for name, variable in state.result().items()}
         hidden, targets, counted = _predictions(model_config, params, token_ids, segment_ids, computation)

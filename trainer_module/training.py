@@ -4,7 +4,6 @@ import dataclasses
 import time
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -13,7 +12,7 @@ from foundation.events import emit
 from trainer_module import checkpoint, compute_path, identity, rows_dataset, rows_stream
 from trainer_module.checkpoint_writer import CheckpointWriter
 from trainer_module.config import ModelConfig, TrainConfig
-from trainer_module.loss import targets_of
+from trainer_module.loss import count_targets
 from trainer_module.progress import Progress
 from trainer_module.state import TrainState
 from trainer_module.step import make_eval_step, make_train_step
@@ -85,8 +84,7 @@ def train(
             waited = time.monotonic() - started
             step += 1
             log.step(step, train_step(token_ids, segment_ids), waited)
-            _, counted = targets_of(token_ids, segment_ids)
-            progress = progress.after_step(int(np.count_nonzero(counted)), time.monotonic() - started)
+            progress = progress.after_step(count_targets(segment_ids.numpy()), time.monotonic() - started)
             ending = progress.reason_to_end(config, step)
             is_best = False
             if ending is not None or step % config.eval_every == 0:

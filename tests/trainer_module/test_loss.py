@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.trainer_module.conftest import random_rows
 from trainer_module import loss as losses
 
 
@@ -70,3 +71,9 @@ def test_extreme_logits_stay_finite():
     hidden, head = tf.constant([[1e4, -1e4]]), tf.constant([[1.0, 0.0], [0.0, 1.0]])
     nll, _ = losses.token_losses(hidden, head, tf.constant([1]), tf.constant([True]))
     assert float(nll[0]) == pytest.approx(2e4)
+
+
+def test_targets_are_counted_on_the_host_as_in_the_graph():
+    _, segment_ids = random_rows(6, 16)
+    _, counted = losses.targets_of(tf.constant(segment_ids), tf.constant(segment_ids))
+    assert losses.count_targets(segment_ids) == np.count_nonzero(counted) > 0
