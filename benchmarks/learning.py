@@ -22,11 +22,12 @@ import numpy as np
 from foundation.rows import Ledger, PackingManifest, RowFormat
 
 SEQ_LEN, BATCH, STEPS = 64, 12, 2000
+VOCAB_SIZE = 264
 NUM_SPECIAL = 4
 """Ids below are special; byte b is id b + 4."""
 
 MODEL = {
-    "vocab_size": 264,
+    "vocab_size": VOCAB_SIZE,
     "seq_len": SEQ_LEN,
     "num_layers": 4,
     "width": 128,
@@ -55,13 +56,13 @@ def write_rows(folder: Path, windows: np.ndarray) -> Path:
     """Rows of bytes, as SequencePacker would write them: [rows, SEQ_LEN + 1] uint8."""
     from foundation.tfrecord import frame
 
-    row_format = RowFormat.for_vocab(SEQ_LEN, MODEL["vocab_size"])
+    row_format = RowFormat.for_vocab(SEQ_LEN, VOCAB_SIZE)
     payloads = row_format.encode(windows.astype(np.int64) + NUM_SPECIAL, np.ones_like(windows, dtype=np.int64))
     manifest = PackingManifest(
         split=folder.name,
         policy="concat",
         row_format=row_format,
-        vocab_size=MODEL["vocab_size"],
+        vocab_size=VOCAB_SIZE,
         tokenizer_sha256="bytes",
         num_rows=len(windows),
         num_pad_tokens=0,
