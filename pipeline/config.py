@@ -41,6 +41,72 @@ class CorpusConfig(Section):
         return self
 
 
+class GateRule(Section):
+    """How one rule of the gate is applied. What is not set is the rule's own (`components/corpus_gate/rules.py`)."""
+
+    threshold: float | None = Field(None, ge=0)
+    severity: Literal["block", "warn", "off"] | None = None
+    """block: the run fails before anything is learned; warn: it is said and goes on; off: it is not looked at."""
+
+
+class GateConfig(Section):
+    """What may enter the training. Each rule counts something that must stay at or below its threshold, or, for the
+    two `num_` rules, at or above it."""
+
+    schema_anomalies: GateRule = GateRule()
+    """Anomalies that ExampleValidator found."""
+
+    drift: GateRule = GateRule()
+    """Features that differ from the last accepted span, beyond the schema's comparators."""
+
+    skew: GateRule = GateRule()
+    """Features that differ from `serving_statistics`, beyond the schema's comparators."""
+
+    num_documents: GateRule = GateRule()
+    """Documents in all."""
+
+    num_eval_documents: GateRule = GateRule()
+    """Documents held out for evaluation."""
+
+    invalid_utf8: GateRule = GateRule()
+    """Documents that are not valid UTF-8."""
+
+    nul: GateRule = GateRule()
+    """Documents that hold a NUL character."""
+
+    replacement_characters: GateRule = GateRule()
+    """Share of U+FFFD, the sign of text that was decoded wrongly, among all characters."""
+
+    empty: GateRule = GateRule()
+    """Documents without text."""
+
+    overlong: GateRule = GateRule()
+    """Documents longer than `max_document_bytes`."""
+
+    duplicate_ids: GateRule = GateRule()
+    """Documents whose doc_id another has, too."""
+
+    duplicates: GateRule = GateRule()
+    """Share of documents whose text another of the same split has."""
+
+    leakage: GateRule = GateRule()
+    """Share of evaluation documents whose text is also trained on."""
+
+    max_document_bytes: int = Field(16_000_000, ge=1)
+    """Bytes of the longest document that is not overlong."""
+
+    serving_statistics: str | None = None
+    """A FeatureStats.pb of what the served model is asked, to find skew by. Null: none."""
+
+    def rules(self) -> dict[str, dict[str, float | str]]:
+        """By rule, what is set."""
+        return {
+            name: rule.model_dump(exclude_none=True)
+            for name in type(self).model_fields
+            if isinstance(rule := getattr(self, name), GateRule)
+        }
+
+
 class TokenizerConfig(Section):
     """The SentencePiece BPE tokenizer; its size is `model.vocab_size`."""
 
@@ -124,6 +190,7 @@ class RunConfig(Section):
     """Folder under which `NAME/` keeps artifacts, ML Metadata, checkpoints and logs."""
 
     corpus: CorpusConfig
+    gate: GateConfig = GateConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     packing: PackingConfig = PackingConfig()
     model: ModelConfig = ModelConfig()
@@ -156,6 +223,11 @@ class RunConfig(Section):
     def checkpoint_root(self) -> Path:
         """Checkpoints; one folder for each distinct training."""
         return self.root / "checkpoints"
+
+    @property
+    def gate_folder(self) -> Path:
+        """The gate's latest report, and statistics of the spans that passed."""
+        return self.root / "gate"
 
     @property
     def documents_folder(self) -> Path:

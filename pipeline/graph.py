@@ -1,6 +1,7 @@
 """The graph: from documents to a pushed model. One definition for every runner.
 
 documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- ImportSchemaGen)
+             CorpusGen, StatisticsGen, ExampleValidator -> CorpusGate, before
              CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> Evaluator -> RegistryPusher
 """
 
@@ -18,9 +19,10 @@ from tfx.components import (
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
-from tfx.proto import example_gen_pb2, transform_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2, transform_pb2
 from tfx.types import BaseChannel
 
+from components.corpus_gate.component import CorpusGate
 from components.distributed_trainer.component import DistributedTrainer
 from components.evaluator.eval_config import make_eval_config
 from components.registry_pusher.component import RegistryPusher
@@ -55,7 +57,20 @@ def create_components(config: RunConfig) -> list[BaseNode]:
     import_schema_gen = CuratedSchema(SCHEMA_FILE).with_id("ImportSchemaGen")
     schema = import_schema_gen.outputs["schema"]
     example_validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema)
+    serving = config.gate.serving_statistics
+    gate = CorpusGate(
+        examples=corpus_gen.outputs["examples"],
+        statistics=statistics_gen.outputs["statistics"],
+        anomalies=example_validator.outputs["anomalies"],
+        schema=schema,
+        rules=config.gate.rules(),
+        max_document_bytes=config.gate.max_document_bytes,
+        serving_statistics=Path(serving).absolute() if serving else None,
+        history_dir=config.gate_folder,
+        title=config.name,
+    )
     transform = _transform(config, corpus_gen, schema)
+    transform.add_upstream_node(gate)  # nothing is learned from documents that the gate has not passed
     packer = SequencePacker(
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
@@ -96,6 +111,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         schema_gen,
         import_schema_gen,
         example_validator,
+        gate,
         transform,
         packer,
         trainer,
@@ -106,7 +122,12 @@ def create_components(config: RunConfig) -> list[BaseNode]:
 
 def _corpus_gen(config: RunConfig) -> BaseNode:
     """Documents into Examples, split by the hash of their ids."""
-    span = "{SPAN}" if config.corpus.span is None else str(config.corpus.span)
+    span = config.corpus.span
+    only = None
+    if span is not None:
+        only = range_config_pb2.RangeConfig(
+            static_range=range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
+        )
     held_out = config.corpus.eval_buckets
     splits = [
         example_gen_pb2.SplitConfig.Split(name="train", hash_buckets=config.corpus.hash_buckets - held_out),
@@ -115,8 +136,9 @@ def _corpus_gen(config: RunConfig) -> BaseNode:
     return ImportExampleGen(
         input_base=str(config.documents_folder),
         input_config=example_gen_pb2.Input(
-            splits=[example_gen_pb2.Input.Split(name="documents", pattern=f"span-{span}/{DOCUMENT_FILE_PREFIX}-*")]
+            splits=[example_gen_pb2.Input.Split(name="documents", pattern=f"span-{{SPAN}}/{DOCUMENT_FILE_PREFIX}-*")]
         ),
+        range_config=only,
         output_config=example_gen_pb2.Output(
             split_config=example_gen_pb2.SplitConfig(splits=splits, partition_feature_name=DOC_ID)
         ),

@@ -21,10 +21,16 @@ _SETTINGS = {
 
 
 def setting_of(prop: str) -> str:
-    """The setting behind a property `name` or `name.field`; the property itself where none is known."""
+    """The setting behind a property: `name`, or with keys inside a JSON value `name.key.key`.
+
+    The property itself, with the innermost key, where no setting is known.
+    """
+    name, *_, field = prop.split(".") if "." in prop else (prop, "")
+    if name == "rules":
+        return "gate" + prop.removeprefix("rules")
+    prop = f"{name}.{field}" if field else name
     if prop in _SETTINGS:
         return _SETTINGS[prop]
-    name, _, field = prop.partition(".")
     if field and name in _WHOLE_SECTIONS:
         return f"{_WHOLE_SECTIONS[name]}.{field}"
     if field and name == "custom_config":

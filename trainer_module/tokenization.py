@@ -37,6 +37,11 @@ def escape_text(text: str) -> str:
     return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_MARKER, _ESCAPED_MARKER)
 
 
+def unescape_text(text: str) -> str:
+    """`unescape` for a Python string."""
+    return text.replace(_ESCAPED_MARKER, _MARKER).replace(_ESCAPED_ESCAPE, _ESCAPE)
+
+
 class Tokenizer(tf.Module):
     """A SentencePiece model inside the graph that uses it. A module, so that a SavedModel takes it along."""
 

@@ -8,6 +8,7 @@ import typer
 
 from foundation.errors import ConfigError, ModelError
 from runners.cli.options import Overrides
+from runners.cli.quiet import quiet_stderr
 
 _LARGEST = 2**31 - 1
 """What the model's int32 inputs take."""
@@ -61,7 +62,7 @@ def _ask(
 ) -> tuple[str, int]:
     """The continuation, and how many tokens of the prompt did not fit."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with _quiet_stderr():
+    with quiet_stderr():
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - registers the tokenizer's op
 
@@ -78,17 +79,3 @@ def _ask(
         seed=tf.constant([seed], tf.int32),
     )
     return answer["text"].numpy()[0].decode("utf-8", "replace"), int(answer["prompt_tokens_dropped"][0])
-
-
-class _quiet_stderr:
-    """Sends what libraries write to descriptor 2 while they start to nowhere; Python's errors still rise."""
-
-    def __enter__(self) -> None:
-        self._saved = os.dup(2)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._saved, 2)
-        os.close(self._saved)

@@ -20,6 +20,7 @@ COMPONENT_NAMES = (
     "SchemaGen",
     "ImportSchemaGen",
     "ExampleValidator",
+    "CorpusGate",
     "Transform",
     "SequencePacker",
     "DistributedTrainer",

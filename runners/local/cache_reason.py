@@ -115,8 +115,7 @@ def _changed_within(key: str, before: Any, now: Any) -> list[str]:
             if item_before != item_now:
                 changes += _changed_within(key, item_before, item_now)
         return changes
-    outermost, *_, innermost = key.split(".") if "." in key else (key, "")
-    return [f"{setting_of(f'{outermost}.{innermost}' if innermost else key)} changed"]
+    return [f"{setting_of(key)} changed"]
 
 
 def _parse(value: Any) -> Any:

@@ -3,6 +3,7 @@
 Each step is the command that a user types, in a process of its own; the tests look at what is left behind.
 """
 
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ COMPONENTS = [
     "SchemaGen",
     "ImportSchemaGen",
     "ExampleValidator",
+    "CorpusGate",
     "Transform",
     "SequencePacker",
     "DistributedTrainer",
@@ -110,14 +112,14 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 10}
+    assert line.after_first == {"COMPLETE": 11}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 10, "CACHED": 10}
+    assert line.after_second == {"COMPLETE": 11, "CACHED": 11}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
@@ -137,6 +139,52 @@ def test_settings_that_come_back_are_pushed_over_what_was_served_meanwhile(line)
 def test_how_beam_runs_decides_nothing(line):
     assert told(line.other_beam) == dict.fromkeys(COMPONENTS, "cached")
     assert "Served already, as version 3" in line.other_beam
+
+
+def test_the_documents_of_a_step_are_told_decoded(line):
+    """Every stretch is what the document has there; a document's stretches are all of it."""
+    told_of_step = [
+        json.loads(text)
+        for text in tokenmill(line.folder, "rows", "--config", "tiny.yaml", "--step", "3", "--json").splitlines()
+    ]
+    assert len({found["row"] for found in told_of_step}) == 8  # the batch
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    for found in told_of_step:
+        text = (stdlib / found["doc_id"]).read_bytes().decode()
+        assert found["text"].strip("\ufffd") in text  # a row may begin or end inside a character
+    doc_id = told_of_step[0]["doc_id"]
+    stretches = [
+        json.loads(text)
+        for text in tokenmill(line.folder, "rows", "--config", "tiny.yaml", "--doc", doc_id, "--json").splitlines()
+    ]
+    assert stretches[0]["token_start"] == 0
+    assert all(one["token_end"] == next_one["token_start"] for one, next_one in itertools.pairwise(stretches))
+    assert "".join(found["text"] for found in stretches) == (stdlib / doc_id).read_text()
+
+
+def test_a_corpus_that_breaks_a_blocking_rule_is_not_learned_from(line):
+    """Failed before Transform, with the rule, both numbers, and a report that outlives the failure."""
+    before = states(line.folder)
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "runners.cli.app", "run", "--config", "tiny.yaml"),
+            *("--set", "gate.num_documents.threshold=5000"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=line.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        timeout=600,
+    )
+    assert result.returncode == 3
+    said = told(result.stdout)
+    assert said["CorpusGate"] == "running (gate.num_documents.threshold changed)"
+    assert "Transform" not in said
+    assert "is below 5000 (documents in all)" in result.stderr
+    assert states(line.folder)["FAILED"] == before.get("FAILED", 0) + 1
+    page = line.folder / "runs/tiny/gate/latest/report.html"
+    assert str(page) in result.stderr
+    assert "blocked" in page.read_text()
 
 
 def test_a_model_that_misses_its_threshold_is_not_pushed(line):

@@ -127,3 +127,22 @@ def test_widths_of_the_mlp_follow_the_published_choices():
     assert gelu.model.hidden_width == 3072
     swiglu = RunConfig.model_validate({**base, "model": {"width": 4096, "num_heads": 32}})
     assert swiglu.model.hidden_width == 10_944  # 8/3 x 4096 = 10922.7, up to a multiple of 32
+
+
+@pytest.mark.parametrize(
+    ("prop", "setting"),
+    [
+        ("train_config.steps", "train.steps"),
+        ("model_config.width", "model.width"),
+        ("custom_config.tokenizer.vocab_size", "model.vocab_size"),
+        ("custom_config.tokenizer.split_digits", "tokenizer.split_digits"),
+        ("rules.drift.severity", "gate.drift.severity"),
+        ("eval_config.metrics_specs.thresholds.upper_bound", "evaluation.max_bits_per_byte"),
+        ("keep_versions", "registry.keep_versions"),
+        ("something.else", "something.else"),
+    ],
+)
+def test_a_property_is_named_as_the_setting_behind_it(prop, setting):
+    from pipeline.setting_names import setting_of
+
+    assert setting_of(prop) == setting

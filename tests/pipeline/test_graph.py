@@ -32,12 +32,25 @@ def test_components_and_their_inputs(tmp_path):
         "SchemaGen": {"StatisticsGen"},
         "ImportSchemaGen": set(),
         "ExampleValidator": {"StatisticsGen", "ImportSchemaGen"},
+        "CorpusGate": {"CorpusGen", "StatisticsGen", "ExampleValidator", "ImportSchemaGen"},
         "Transform": {"CorpusGen", "ImportSchemaGen"},
         "SequencePacker": {"Transform"},
         "DistributedTrainer": {"SequencePacker", "Transform"},
         "Evaluator": {"CorpusGen", "DistributedTrainer"},
         "RegistryPusher": {"DistributedTrainer", "Evaluator", "SequencePacker"},
     }
+
+
+def test_nothing_is_learned_before_the_gate_has_passed(tmp_path):
+    transform = by_id(config_with(tmp_path))["Transform"]
+    assert {node.id for node in transform.upstream_nodes} >= {"CorpusGate"}
+
+
+def test_the_gates_settings_are_its_rules():
+    from components.corpus_gate.rules import RULES
+    from pipeline.config import GateConfig
+
+    assert set(GateConfig().rules()) == set(RULES)
 
 
 def test_the_command_line_knows_the_components(tmp_path):
@@ -75,6 +88,7 @@ def properties(config):
         ({"model": {"num_layers": 2}}, {"DistributedTrainer"}),
         ({"model": {"vocab_size": 512}}, {"Transform", "SequencePacker", "DistributedTrainer"}),
         ({"model": {"seq_len": 64}}, {"SequencePacker", "DistributedTrainer"}),
+        ({"gate": {"nul": {"severity": "warn"}}}, {"CorpusGate"}),
         ({"tokenizer": {"split_digits": True}}, {"Transform"}),
         ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
         ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
@@ -93,6 +107,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("trainer_module/loss.py", {"DistributedTrainer"}),
         ("trainer_module/tokenization.py", {"Transform", "DistributedTrainer"}),
         ("components/tokenizer/learning.py", {"Transform"}),
+        ("components/corpus_gate/rules.py", {"CorpusGate"}),
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher"}),

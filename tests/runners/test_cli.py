@@ -44,6 +44,8 @@ def test_check_says_ok():
         (["run", "--config", DEMO, "--set", "beam.num_workers=2"], 2, "has no effect with running_mode in_memory"),
         (["generate", "--prompt", "x", "--model", ".", "--seed", "3000000000"], 2, "--seed"),
         (["ingest", "--out", "data"], 2, "nothing to ingest"),
+        (["rows", "--config", DEMO], 2, "give either --step N or --doc DOC_ID"),
+        (["rows", "--config", DEMO, "--step", "1"], 7, "nothing was trained yet in this run"),
         (["generate", "--prompt", "x"], 2, "give either --config FILE or --model FOLDER"),
         (["generate", "--prompt", "x", "--model", "."], 6, "holds no SavedModel"),
         (["generate", "--prompt", "x", "--config", DEMO], 6, "no model was pushed yet"),
