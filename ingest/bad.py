@@ -99,7 +99,9 @@ class BadCount:
         lines = [f"{self.total:,} bad in the input: {reasons}", *(f"  {line}" for line in self.first[:_MAX_SHOWN])]
         if self.total > _MAX_SHOWN:
             lines.append(f"  and {self.total - min(_MAX_SHOWN, len(self.first)):,} more")
-        lines.append("nothing was written; mend the input, or leave these out with on_bad=skip or on_bad=quarantine")
+        lines.append(
+            "nothing was written; mend the input, or leave these out with --on-bad skip or --on-bad quarantine"
+        )
         return CorpusError("\n".join(lines))
 
 

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from ingest.report import IngestReport
 
 
+class LineEndings(str, Enum):
+    """What becomes of CRLF."""
+
+    keep = "keep"
+    lf = "lf"
+
+
 class OnBad(str, Enum):
     """What to do about input that cannot be a document."""
 
@@ -38,11 +45,29 @@ def ingest(
         OnBad, typer.Option(help="Input that is no valid document: fail, skip or quarantine it.")
     ] = OnBad.fail,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies.")] = False,
+    near_duplicates: Annotated[
+        bool, typer.Option("--near-duplicates", help="Report (not remove) texts that are nearly the same, by MinHash.")
+    ] = False,
+    line_endings: Annotated[
+        LineEndings, typer.Option(help="keep: bytes stay as they are; lf: CRLF becomes LF.")
+    ] = LineEndings.keep,
+    extensions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extension", metavar="ENDING", help="Files to read as source code, instead of the known endings."
+        ),
+    ] = None,
+    shard_bytes: Annotated[
+        int, typer.Option(min=1000, help="Size of a shard, about; one shard is sorted in memory.")
+    ] = 64 << 20,
+    num_workers: Annotated[
+        int, typer.Option(min=1, help="Processes; more pay off from some hundred MB in several files.")
+    ] = 1,
 ) -> None:
     """Turn files into a corpus of documents that a run can read."""
     if not stdlib and not inputs:
         raise ConfigError("nothing to ingest; give files or folders, or --stdlib")
-    from ingest.options import IngestOptions
+    from ingest.options import SOURCE_CODE_EXTENSIONS, IngestOptions
 
     options = IngestOptions(
         inputs=tuple(inputs or ()),
@@ -56,10 +81,15 @@ def ingest(
         max_document_bytes=max_document_bytes,
         on_bad=on_bad.value,
         dedup=not keep_duplicates,
+        near_duplicates=near_duplicates,
+        line_endings=line_endings.value,
+        extensions=tuple(extensions) if extensions else SOURCE_CODE_EXTENSIONS,
+        shard_bytes=shard_bytes,
+        num_workers=num_workers,
     )
     console = Console(highlight=False)
     report = _run_with_bar(console, options)
-    _print_report(console, report)
+    _print_report(console, report, options)
 
 
 def _run_with_bar(console: Console, options: "IngestOptions") -> "IngestReport":
@@ -75,8 +105,9 @@ def _run_with_bar(console: Console, options: "IngestOptions") -> "IngestReport":
         )
 
 
-def _print_report(console: Console, report: "IngestReport") -> None:
-    size = f"{report.num_documents:,} documents, {report.num_bytes / 1e6:,.1f} MB"
+def _print_report(console: Console, report: "IngestReport", options: "IngestOptions") -> None:
+    documents = "1 document" if report.num_documents == 1 else f"{report.num_documents:,} documents"
+    size = f"{documents}, {_megabytes(report.num_bytes)}"
     if report.unchanged:
         console.print(f"{report.span_folder}: up to date ({size})", markup=False, soft_wrap=True)
         return
@@ -84,9 +115,20 @@ def _print_report(console: Console, report: "IngestReport") -> None:
     console.print(
         f"{report.span_folder}: {size} in {report.seconds:.1f} s ({speed:,.1f} MB/s)", markup=False, soft_wrap=True
     )
+    if report.num_near_duplicates is not None:
+        console.print(f"  {report.num_near_duplicates:,} nearly the same as an earlier one (kept)")
+        for example in report.near_duplicate_examples[:5]:
+            console.print(f"    {example}", markup=False, soft_wrap=True)
     if report.num_duplicates:
         console.print(f"  {report.num_duplicates:,} exact duplicates left out")
     for reason, count in sorted(report.bad.items()):
         console.print(f"  {count:,} not taken: {reason}", markup=False)
     for example in report.bad_examples[:5]:
         console.print(f"    {example}", markup=False, soft_wrap=True)
+    if report.bad and options.on_bad == "quarantine":
+        console.print(f"  kept for review: {report.span_folder}/quarantine", markup=False, soft_wrap=True)
+
+
+def _megabytes(num_bytes: int) -> str:
+    """`12.1 MB`; of less than a tenth of one, kilobytes."""
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e5 else f"{num_bytes / 1e3:,.1f} kB"

@@ -233,7 +233,7 @@ def test_an_error_counts_all_names_some_and_says_what_to_do() -> None:
         "32 bad in the input: 2 NUL character, 30 empty text",
         *(f"  f.jsonl, line {line}: empty text" for line in range(5)),
         "  and 27 more",
-        "nothing was written; mend the input, or leave these out with on_bad=skip or on_bad=quarantine",
+        "nothing was written; mend the input, or leave these out with --on-bad skip or --on-bad quarantine",
     ]
 
 

@@ -195,7 +195,7 @@ def test_bad_input_fails_by_default_and_leaves_nothing(flawed: Path, ingest: Ing
         f"{flawed}/a.jsonl, line 3",
         f"{flawed}/b.txt, line 1, byte 1 of it",
     ]
-    assert "on_bad=skip" in remedy
+    assert "--on-bad skip" in remedy
     assert os.listdir(flawed.parent / "corpus") == [".ingest.lock"]
 
 

@@ -101,3 +101,21 @@ def test_starting_imports_neither_tensorflow_nor_beam():
     code = "import sys, runners.cli.app; print([m for m in ('tensorflow', 'tfx', 'apache_beam') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert result.stdout == "[]\n"
+
+
+def test_ingest_tells_near_duplicates_quarantine_and_small_sizes(tmp_path):
+    text = " ".join(f"word{number}" for number in range(200))
+    lines = [f'{{"text": "{text}"}}', f'{{"text": "{text} more"}}', "no json", '{"text": "a\\r\\nb"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    result = tokenmill(
+        *("ingest", "a.jsonl", "--out", "data", "--near-duplicates", "--on-bad", "quarantine"),
+        *("--line-endings", "lf", "--shard-bytes", "1000"),
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "data/span-1: 3 documents, 3.0 kB in" in result.stdout
+    assert "1 nearly the same as an earlier one (kept)" in result.stdout
+    assert "1 not taken" in result.stdout
+    (kept,) = [line.strip() for line in result.stdout.splitlines() if "kept for review" in line]
+    folder = tmp_path / kept.removeprefix("kept for review: ")
+    assert "no json" in "".join(path.read_text() for path in folder.iterdir())
