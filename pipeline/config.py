@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from foundation.errors import ConfigError
+from foundation.special_tokens import MIN_VOCAB_SIZE
 from trainer_module.config import ModelConfig, Section, TrainConfig
 
 
@@ -116,6 +117,33 @@ class TokenizerConfig(Section):
     max_words: int = Field(500_000, ge=1)
     """Most frequent words (runs between spaces and line ends) from which the pieces are learned."""
 
+    symbols: list[str] = Field([], max_length=10_000)
+    """Texts that are always one piece, such as `<|user|>`; their ids follow those of the special tokens."""
+
+    sample_rate: float = Field(1.0, gt=0, le=1)
+    """Share of the training documents from which the pieces are learned: less than 1 for a huge corpus."""
+
+    model_file: str | None = None
+    """A ready SentencePiece model to take instead of learning one. Null: learn it."""
+
+    @model_validator(mode="after")
+    def _symbols_are_possible(self) -> "TokenizerConfig":
+        reserved = {"<pad>", "<unk>", "<s>", "</s>"}
+        for symbol in self.symbols:
+            if not symbol or not symbol.isprintable() or re.search(r"\s|\u2581|\x1a|,", symbol):
+                raise ValueError(
+                    f"symbols: {symbol!r} is empty or holds a space, comma, control character or U+2581; change it"
+                )
+            if symbol in reserved or re.fullmatch(r"<0x[0-9A-F]{2}>", symbol):
+                raise ValueError(f"symbols: {symbol!r} is a special or byte piece already; choose another")
+        if len(set(self.symbols)) < len(self.symbols):
+            raise ValueError(f"symbols: one is given twice; each is one piece. Received: {self.symbols}")
+        if self.model_file is not None and (self.symbols or self.split_digits or self.sample_rate < 1):
+            raise ValueError(
+                "model_file is learned already: symbols, split_digits and sample_rate have no effect; unset"
+            )
+        return self
+
 
 class PackingConfig(Section):
     """How documents become rows of `model.seq_len` tokens."""
@@ -198,6 +226,16 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     registry: RegistryConfig = RegistryConfig()
     beam: BeamConfig = BeamConfig()
+
+    @model_validator(mode="after")
+    def _symbols_fit(self) -> "RunConfig":
+        least = MIN_VOCAB_SIZE + len(self.tokenizer.symbols)
+        if self.model.vocab_size < least:
+            raise ValueError(
+                f"model.vocab_size {self.model.vocab_size} has no room for the special and byte pieces and "
+                f"{len(self.tokenizer.symbols)} tokenizer.symbols; set it to {least} or more"
+            )
+        return self
 
     @property
     def root(self) -> Path:

@@ -6,6 +6,7 @@ documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- Impor
 """
 
 import dataclasses
+import hashlib
 from pathlib import Path
 
 from tfx.components import (
@@ -29,6 +30,7 @@ from components.registry_pusher.component import RegistryPusher
 from components.sequence_packer.component import SequencePacker
 from components.tokenizer.learning import LearningOptions
 from components.tokenizer.preprocessing import PREPROCESSING_FN
+from components.tokenizer.ready_model import read_ready_model
 from foundation.documents import DOC_ID, DOCUMENT_FILE_PREFIX
 from foundation.source_hash import source_hash
 from pipeline.config import RunConfig
@@ -147,10 +149,16 @@ def _corpus_gen(config: RunConfig) -> BaseNode:
 
 def _transform(config: RunConfig, corpus_gen: BaseNode, schema: BaseChannel) -> BaseNode:
     """Learns the tokenizer from the training split and applies it to both."""
+    model_file = config.tokenizer.model_file
+    ready = None if model_file is None else read_ready_model(model_file, config.model.vocab_size)
     options = LearningOptions(
         vocab_size=config.model.vocab_size,
         split_digits=config.tokenizer.split_digits,
         max_words=config.tokenizer.max_words,
+        symbols=tuple(config.tokenizer.symbols),
+        sample_rate=config.tokenizer.sample_rate,
+        model_file=None if model_file is None else str(Path(model_file).absolute()),
+        model_sha256=None if ready is None else hashlib.sha256(ready).hexdigest(),
     )
     return Transform(
         examples=corpus_gen.outputs["examples"],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from components.sequence_packer.lookup import RowSegment
-    from runners.local.last_training import LastTraining
+    from runners.local.last_outputs import LastTraining
 
 
 def rows(
@@ -37,7 +37,7 @@ def rows(
     if (step is None) == (doc is None):
         raise ConfigError("give either --step N or --doc DOC_ID")
     from pipeline.config import load_config
-    from runners.local.last_training import find_last_training
+    from runners.local.last_outputs import find_last_training
 
     with quiet_stderr():  # ML Metadata's first words
         training = find_last_training(load_config(config, overrides))

@@ -146,3 +146,26 @@ def test_a_property_is_named_as_the_setting_behind_it(prop, setting):
     from pipeline.setting_names import setting_of
 
     assert setting_of(prop) == setting
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "expected"),
+    [
+        ({"symbols": ["a b"]}, "'a b' is empty or holds a space"),
+        ({"symbols": [""]}, "'' is empty"),
+        ({"symbols": ["<s>"]}, "'<s>' is a special or byte piece already"),
+        ({"symbols": ["<0x41>"]}, "'<0x41>' is a special or byte piece already"),
+        ({"symbols": ["x", "x"]}, "one is given twice"),
+        ({"model_file": "m", "sample_rate": 0.5}, "model_file is learned already"),
+        ({"symbols": [f"<{number}>" for number in range(5)]}, "set it to 265 or more"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_is_refused(tmp_path, tokenizer, expected):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {"name": "a", "corpus": {"documents": "d"}, "tokenizer": tokenizer, "model": {"vocab_size": 260}}
+        )
+    )
+    with pytest.raises(ConfigError, match=expected):
+        load_config(path)

@@ -45,7 +45,7 @@ def test_check_says_ok():
         (["generate", "--prompt", "x", "--model", ".", "--seed", "3000000000"], 2, "--seed"),
         (["ingest", "--out", "data"], 2, "nothing to ingest"),
         (["rows", "--config", DEMO], 2, "give either --step N or --doc DOC_ID"),
-        (["rows", "--config", DEMO, "--step", "1"], 7, "nothing was trained yet in this run"),
+        (["rows", "--config", DEMO, "--step", "1"], 7, "nothing has run yet; run: tokenmill run"),
         (["generate", "--prompt", "x"], 2, "give either --config FILE or --model FOLDER"),
         (["generate", "--prompt", "x", "--model", "."], 6, "holds no SavedModel"),
         (["generate", "--prompt", "x", "--config", DEMO], 6, "no model was pushed yet"),

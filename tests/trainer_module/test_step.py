@@ -38,20 +38,27 @@ def test_accumulation_equals_one_batch(tiny, parts):
     assert_same_training(run_steps(tiny, rows), run_steps(tiny, rows, num_microbatches=parts))
 
 
+def test_accumulation_over_as_many_microbatches_as_rows_equals_one_batch(tiny):
+    rows = random_rows(128, 16)
+    whole = run_steps(tiny, rows, updates=2)
+    assert_same_training(whole, run_steps(tiny, rows, updates=2, num_microbatches=128))
+
+
 def test_accumulation_compiled_by_xla_equals_one_batch_as_a_graph(tiny):
     rows = random_rows(4, 16)
     assert_same_training(run_steps(tiny, rows), run_steps(tiny, rows, num_microbatches=2, compile="xla"))
 
 
 def test_accumulation_equals_one_batch_with_very_unequal_microbatches(tiny):
-    """11 predicted tokens in one microbatch, 15 in the other: a mean of means would be wrong."""
-    token_ids, segment_ids = random_rows(2, 16)
+    """11 predicted tokens in one microbatch, 101 in the other: a mean of means would be wrong."""
+    config = tiny.model_copy(update={"seq_len": 104})
+    token_ids, segment_ids = random_rows(2, 104)
     segment_ids[:] = 1
     segment_ids[0, 12:] = 0
-    segment_ids[1, 16:] = 0
-    whole = run_steps(tiny, (token_ids, segment_ids))
-    assert float(whole[1][0].num_tokens) == 26
-    assert_same_training(whole, run_steps(tiny, (token_ids, segment_ids), num_microbatches=2))
+    segment_ids[1, 102:] = 0
+    whole = run_steps(config, (token_ids, segment_ids))
+    assert float(whole[1][0].num_tokens) == 112
+    assert_same_training(whole, run_steps(config, (token_ids, segment_ids), num_microbatches=2))
 
 
 def test_a_microbatch_without_tokens_changes_nothing(tiny):
