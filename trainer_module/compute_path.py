@@ -67,10 +67,9 @@ def measure(model_config: ModelConfig, config: TrainConfig, ways: list[tuple[str
     shape = (rows, model_config.seq_len + 1)
     token_ids = tf.constant(random.integers(0, model_config.vocab_size, shape), tf.int32)
     segment_ids = tf.ones(shape, tf.int32)
-    steps = []
-    for way, precision in ways:
-        decided = probe.model_copy(update={"compile": way, "precision": precision})
-        steps.append(make_train_step(model_config, decided, TrainState(model_config, decided)))
+    decided = [probe.model_copy(update={"compile": way, "precision": precision}) for way, precision in ways]
+    state = TrainState(model_config, decided[0])  # one for all: it is the same for either of float32 and bfloat16
+    steps = [make_train_step(model_config, one, state) for one in decided]
     for step in steps:
         float(step(token_ids, segment_ids).loss)
     seconds: list[list[float]] = [[] for _ in steps]

@@ -4,8 +4,10 @@ Each training has a folder of its own, named by its fingerprint. A changed setti
 and begins anew, but not silently while one that was stopped waits to go on.
 """
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +90,16 @@ def open_folder(root: Path, values: dict[str, Any], abandon_unfinished: bool) ->
     if not (folder / IDENTITY_NAME).exists():
         _write(folder, {"finished": False, "codes": [values[_CODE]], "decisive": values})
     return Opened(folder, fingerprint)
+
+
+@contextlib.contextmanager
+def closed_on_divergence(folder: Path) -> Iterator[None]:
+    """A training that has gone wrong does not wait to go on: whoever mends its settings begins another."""
+    try:
+        yield
+    except TrainingError:
+        mark_finished(folder)
+        raise
 
 
 def mark_finished(folder: Path) -> None:

@@ -76,7 +76,7 @@ def train(
     ending = progress.reason_to_end(config, step)
     validation_loss: float | None = None
 
-    with CheckpointWriter(folder, config, fingerprint) as writer:
+    with identity.closed_on_divergence(folder), CheckpointWriter(folder, config, fingerprint) as writer:
         rows = iter(batches)
         while ending is None:
             started = time.monotonic()

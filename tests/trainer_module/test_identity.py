@@ -73,6 +73,23 @@ def test_what_only_watches_is_not_another_training(tiny, rows, stopped):  # noqa
     assert [path.name for path in stopped.iterdir()] == [trained.fingerprint]
 
 
+def test_one_that_diverged_does_not_stand_in_the_way(tiny, rows, tmp_path, monkeypatch):  # noqa: F811
+    """The error says to lower the learning rate: whoever does so must not be refused for it."""
+    original = training.TrainLog.flush
+
+    def diverging(self, step):
+        original(self, step)
+        if step == 5:
+            raise TrainingError("step 5: the gradient is not finite")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.TrainLog, "flush", diverging)
+        with pytest.raises(TrainingError, match="not finite"):
+            train(tiny, rows, tmp_path)
+    assert list(tmp_path.glob("*/step-*"))
+    assert train(tiny, rows, tmp_path, learning_rate=1e-4).step == 12
+
+
 def test_it_can_be_abandoned(tiny, rows, stopped):  # noqa: F811
     before = {path.name for path in stopped.iterdir()}
     trained = train(tiny, rows, stopped, seed=3, abandon_unfinished=True)
