@@ -41,6 +41,9 @@ def documents_of(
 
     Yields:
       Documents, and in their places the pieces that are none. A text without a byte is Bad once.
+
+    Raises:
+      Exception: what `blocks` raises, after every whole piece before it.
     """
     if rules.line_endings == "lf":
         blocks = _with_lf(blocks)
@@ -49,7 +52,12 @@ def documents_of(
     if first is None:
         yield Bad(EMPTY, where)
         return
-    second = next(pieces, None)
+    try:
+        second = next(pieces, None)
+    except Exception:
+        # The text breaks off, as that of a damaged file does: `first` is a whole piece of one that went on.
+        yield _checked(first, f"{doc_id}#0001", source, where, 1, lines_matter)
+        raise
     if second is None:
         yield _checked(first, doc_id, source, where, 1, lines_matter)
         return

@@ -3,13 +3,15 @@
 import dataclasses
 import glob
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from foundation.errors import ConfigError, CorpusError
 from ingest.bad import BAD_NAME, GIVEN_TWICE, NOTHING_MATCHED, UNREADABLE, Bad
 from ingest.options import IngestOptions
+from ingest.span import is_ingests_own
 
 TEXT_KIND, CODE_KIND, JSONL_KIND, PARQUET_KIND, TFRECORD_KIND = "text", "code", "jsonl", "parquet", "tfrecord"
 
@@ -25,6 +27,11 @@ _FORMATS = {
 _COMPRESSIONS = (".gz", ".zst")
 _BYTECODE_CACHE = "__pycache__"
 _COMPRESSIBLE = (TEXT_KIND, JSONL_KIND, TFRECORD_KIND)
+_SHARD_OF_TFRECORDS = re.compile(r"(\.tfrecords?)-\d+-of-\d+(?=$|\.gz$|\.zst$)")
+"""`train.tfrecord-00000-of-00064`, as TensorFlow's data sets name their files."""
+
+_HIDDEN = "hidden"
+_LINK = "link to a file that is taken"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Discovery:
 
     bad: list[Bad] = dataclasses.field(default_factory=list)
     ignored: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Files that no reader is for, by ending."""
+    """Files that no reader is for, by ending; in folders also what is `hidden`, each file or folder once."""
 
     @property
     def total_bytes(self) -> int:
@@ -106,9 +113,7 @@ class _Finder:
             self._add_found(path.parent, iter([path]), place)
         elif glob.has_magic(place):
             root = _folder_before_magic(place)
-            found = (Path(match) for match in sorted(glob.glob(place, recursive=True)))
-            paths = (path for path in found if _BYTECODE_CACHE not in path.parts and not path.is_dir())
-            self._add_found(root, (path for path in paths if not self._is_out(path)), place)
+            self._add_found(root, self._matched(place, root), place)
         else:
             self._bad(NOTHING_MATCHED, place, "no such file or folder")
 
@@ -127,13 +132,12 @@ class _Finder:
     def _add_found(self, root: Path, paths: Iterator[Path], place: str) -> None:
         num_bad = len(self.discovery.bad)
         files: dict[str, InputFile] = {}
-        # A link beside the file that it leads to adds nothing: files first, then links to what is not there yet.
-        for path in sorted(paths, key=lambda path: (path.is_symlink(), path)):
+        # A way through a link to a file that is there without adds nothing: files first, then what only links lead to.
+        for path in _links_last(root, paths):
             real = os.path.realpath(path)
             kind = kind_of(path.name, self._options.extensions)
-            if kind is None or (real in files and path.is_symlink()):
-                ending = path.suffix if kind is None else "link to a file that is taken"
-                self.discovery.ignored[ending] = self.discovery.ignored.get(ending, 0) + 1
+            if kind is None or real in files:
+                self._ignore(path.suffix if kind is None else _LINK)
             elif (file := self._describe(path, root, kind)) is not None:
                 files[real] = file
         if files or len(self.discovery.bad) == num_bad:
@@ -162,9 +166,24 @@ class _Finder:
         source = self._options.source or (below.parts[0] if len(below.parts) > 1 else root_name)
         return InputFile(str(path), name, source, kind, status.st_size, status.st_mtime_ns)
 
-    def _walk(self, root: Path) -> Iterator[Path]:
-        """Files below `root`; without hidden ones, bytecode caches and the corpus that is being written."""
+    def _matched(self, pattern: str, root: Path) -> Iterator[Path]:
+        """Files that a glob matches, and what is below the folders that it matches, as if the shell had given them."""
         visited: set[str] = set()
+        for path in _links_last(root, map(Path, glob.glob(pattern, recursive=True))):
+            if _BYTECODE_CACHE in path.parts or self._is_own(path):
+                continue
+            if path.is_dir():
+                yield from self._walk(path, visited)
+            else:
+                yield path
+
+    def _walk(self, root: Path, visited: set[str] | None = None) -> Iterator[Path]:
+        """Files below `root`; without hidden ones, bytecode caches and the spans of the corpus that is being written.
+
+        Args:
+          visited: real paths of folders that are not to be read again; receives those that were.
+        """
+        visited = set() if visited is None else visited
 
         def failed(error: OSError) -> None:
             self._bad(UNREADABLE, str(error.filename), error.strerror or str(error))
@@ -175,16 +194,25 @@ class _Finder:
                 folders.clear()  # A link that leads back.
                 continue
             visited.add(real)
-            folders[:] = sorted(
-                name
-                for name in folders
-                if not name.startswith(".") and name != _BYTECODE_CACHE and not self._is_out(Path(folder, name))
-            )
-            yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+            folders[:] = [name for name in sorted(folders) if self._is_wanted(folder, name) and name != _BYTECODE_CACHE]
+            yield from (Path(folder, name) for name in sorted(names) if self._is_wanted(folder, name))
 
-    def _is_out(self, path: Path) -> bool:
+    def _is_wanted(self, folder: str, name: str) -> bool:
+        if self._is_own(Path(folder, name)):
+            return False
+        if name.startswith("."):
+            self._ignore(_HIDDEN)
+            return False
+        return True
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether it is what ingests made in `out`. The rest of `out` is input as anything else: it may be `.`."""
+        start = os.path.join(self._out, "")
         real = os.path.realpath(path)
-        return real == self._out or real.startswith(self._out + os.sep)
+        return real.startswith(start) and is_ingests_own(real.removeprefix(start).split(os.sep)[0])
+
+    def _ignore(self, what: str) -> None:
+        self.discovery.ignored[what] = self.discovery.ignored.get(what, 0) + 1
 
     def _bad(self, reason: str, where: str, detail: str) -> None:
         self.discovery.bad.append(Bad(reason, where, detail))
@@ -192,12 +220,22 @@ class _Finder:
 
 def kind_of(file_name: str, extensions: Sequence[str]) -> str | None:
     """Which reader a file is for, by the end of its name; None if there is none."""
-    name = file_name.lower()
+    name = _SHARD_OF_TFRECORDS.sub(r"\1", file_name.lower())
     stem, ending = os.path.splitext(name)
     if ending in _COMPRESSIONS:
         kind = _FORMATS.get(os.path.splitext(stem)[1])
         return kind if kind in _COMPRESSIBLE else None
     return _FORMATS.get(ending) or (CODE_KIND if ending in extensions else None)
+
+
+def _links_last(root: Path, paths: Iterable[Path]) -> list[Path]:
+    """`paths` sorted, each once; at the end those that are links, or lead through one, below `root`."""
+    real_root = os.path.realpath(root)
+
+    def is_direct(path: Path) -> bool:
+        return os.path.realpath(path) == os.path.join(real_root, *path.relative_to(root).parts)
+
+    return sorted(dict.fromkeys(paths), key=lambda path: (not is_direct(path), path))
 
 
 def _folder_before_magic(pattern: str) -> Path:

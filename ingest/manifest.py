@@ -7,10 +7,12 @@ import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ingest.inputs import InputFile
+from ingest.bad import Bad
+from ingest.inputs import Discovery, InputFile
 from ingest.options import IngestOptions
 from ingest.readers.streams import BLOCK_BYTES
 from ingest.report import IngestReport
@@ -32,7 +34,7 @@ _RACY_NS = 2_000_000_000
 def write_manifest(
     folder: Path,
     options: IngestOptions,
-    files: list[InputFile],
+    found: Discovery,
     sha256: list[str],
     shards: list[Shard],
     report: IngestReport,
@@ -40,7 +42,7 @@ def write_manifest(
 ) -> None:
     """Writes both files into an unpublished span."""
     with (folder / INPUTS_NAME).open("w", encoding="utf-8") as lines:
-        for file, digest in zip(files, sha256, strict=True):
+        for file, digest in zip(found.files, sha256, strict=True):
             lines.write(json.dumps({**dataclasses.asdict(file), "sha256": digest}, ensure_ascii=True) + "\n")
     described = dataclasses.asdict(report)
     for name in ("span_folder", "unchanged"):
@@ -52,6 +54,7 @@ def write_manifest(
         "inputs": list(options.inputs),
         "stdlib": options.stdlib,
         "settings": options.settings(),
+        "bad_inputs_sha256": _hash_of_bad(found.bad),
         "report": described,
         "shards": [
             {name: value for name, value in dataclasses.asdict(shard).items() if name in _SHARD_FIELDS}
@@ -65,17 +68,20 @@ def write_manifest(
 _SHARD_FIELDS = ("name", "num_documents", "num_bytes", "text_bytes", "sha256")
 
 
-def load_if_same(folder: Path, options: IngestOptions, files: list[InputFile]) -> IngestReport | None:
-    """The report of a complete span made of these files with these settings; None if it is another, or damaged."""
+def load_if_same(folder: Path, options: IngestOptions, found: Discovery) -> IngestReport | None:
+    """The report of a complete span made of these inputs with these settings; None if it is another, or damaged."""
     try:
         manifest = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
         recorded = [json.loads(line) for line in (folder / INPUTS_NAME).read_text(encoding="utf-8").splitlines()]
         if not _same_settings(manifest, options) or not _shards_present(folder, manifest):
             return None
-        if not _same_files(recorded, files, manifest["started_ns"]):
+        # An input that is missing now was no part of it, or was counted as another.
+        if manifest.get("bad_inputs_sha256", _hash_of_bad([])) != _hash_of_bad(found.bad):
+            return None
+        if not _same_files(recorded, found.files, manifest["started_ns"]):
             return None
         return IngestReport(span_folder=str(folder), unchanged=True, **manifest["report"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # No span of ours, or a damaged one: it is left alone, and the documents are made anew.
 
 
@@ -85,6 +91,12 @@ def _same_settings(manifest: dict[str, Any], options: IngestOptions) -> bool:
         # Where nothing was bad it made no difference what was to be done about it.
         del now["on_bad"], then["on_bad"]
     return manifest["output_version"] == OUTPUT_VERSION and json.loads(json.dumps(now)) == then
+
+
+def _hash_of_bad(inputs: Sequence[Bad]) -> str:
+    """Of what discovery found to be bad, in its order."""
+    lines = "".join(f"{bad}\n" for bad in inputs)
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _shards_present(folder: Path, manifest: dict[str, Any]) -> bool:

@@ -24,6 +24,9 @@ NUM_PERMUTATIONS = 128
 
 _SHINGLE_WORDS = 5
 _COMPARED_AT_A_TIME = 65_536
+_MAX_BANDED_SIMILARITY = 0.95
+"""Above it datasketch finds too few bands for candidates, or none; those of a lower threshold are compared instead."""
+
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so multiplication by it loses nothing: the golden ratio's bits, as hash functions use them."""
 
@@ -68,7 +71,8 @@ def find_near_duplicates(paths: Sequence[Path], similarity: float) -> NearDuplic
     """
     from datasketch import MinHashLSH
 
-    layout = MinHashLSH(threshold=similarity, num_perm=NUM_PERMUTATIONS)  # Chooses bands for the threshold.
+    # Chooses bands for the threshold.
+    layout = MinHashLSH(threshold=min(similarity, _MAX_BANDED_SIMILARITY), num_perm=NUM_PERMUTATIONS)
     shards = [np.load(path, mmap_mode="r") for path in paths]
     ends = np.cumsum([len(shard) for shard in shards])
     total = int(ends[-1])

@@ -57,7 +57,7 @@ class IngestOptions:
     """Field of the document's source."""
 
     extensions: Sequence[str] = SOURCE_CODE_EXTENSIONS
-    """Endings of files that are read as source code, beside the formats."""
+    """Endings of files that are read as source code, beside the formats: the last one of a name, such as `.py`."""
 
     max_document_bytes: int = 1_000_000
     """Longer texts are cut: at a paragraph, else a line, else a space, else between characters."""
@@ -114,8 +114,14 @@ class IngestOptions:
                 f"near_duplicate_similarity must be above 0 and at most 1. "
                 f"Received: near_duplicate_similarity={self.near_duplicate_similarity}"
             )
-        if self.source is not None and (not self.source or "\0" in self.source):
-            raise ConfigError(f"source must be text without NUL. Received: source={self.source!r}")
+        if self.source is not None and not _is_plain_text(self.source):
+            raise ConfigError(f"source must be UTF-8 text without NUL. Received: source={self.source!r}")
+        for ending in self.extensions:
+            if not _is_ending(ending):
+                raise ConfigError(
+                    "an extension is the last ending of a file's name, without compression, such as .py. "
+                    f"Received: extensions={ending!r}"
+                )
         if self.source is not None and self.source_field is not None:
             raise ConfigError(
                 "source and source_field exclude each other; give one. "
@@ -131,6 +137,16 @@ class IngestOptions:
         if not self.near_duplicates:
             del fields["near_duplicate_similarity"]
         return fields
+
+
+def _is_plain_text(text: str) -> bool:
+    """Bytes of the command line that are no UTF-8 arrive as lone surrogates."""
+    return bool(text) and "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _is_ending(ending: str) -> bool:
+    """Whether a file's name can have it as its last ending; another would match nothing, silently."""
+    return os.path.splitext(f"x{ending}") == ("x", ending) and len(ending) > 1 and ending not in (".gz", ".zst")
 
 
 def _with_dot(ending: str) -> str:

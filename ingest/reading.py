@@ -118,7 +118,11 @@ class FileReading:
                 self.sha256 = counted.sha256
                 status = counted.stat
             if (status.st_size, status.st_mtime_ns) != (self._file.size, self._file.mtime_ns):
-                yield Bad(CHANGED, path, f"size {self._file.size}, then {status.st_size}; ingest it when it is at rest")
+                sizes = f"size {self._file.size}, then {status.st_size}"
+                # Its documents are on their way already; most often it only grew.
+                yield Bad(
+                    CHANGED, path, f"{sizes}; if skipped, what was read of it stays in; ingest it when it is at rest"
+                )
         except OSError as error:
             yield Bad(UNREADABLE, path, error.strerror or str(error))
 

@@ -55,7 +55,7 @@ class IngestReport:
     """Source files of zero bytes, which every Python package has: no documents, and nothing wrong."""
 
     num_ignored_files: dict[str, int]
-    """Files in folders and globs that no reader is for, by ending."""
+    """Files in folders and globs that no reader is for, by ending; and what is `hidden`."""
 
     num_near_duplicates: int | None
     """Documents that are nearly the same as an earlier one; None if not looked for."""

@@ -42,22 +42,21 @@ def run_ingest(options: IngestOptions, on_progress: Callable[[Progress], None] |
     started_ns = time.time_ns()
     started = time.monotonic()
     found = discover(options)
-    known = _known_span(options, found)
-    if known is None:
-        try:
-            known = _make_span(options, found, on_progress, started_ns)
-        except OSError as error:
-            raise HostError(
-                f"cannot write to {options.out} ({error}); make it writable, free or enlarge the disk, then run again"
-            ) from error
+    # Before all else: that the other inputs are in a span already does not make these good.
+    if options.on_bad == "fail" and found.bad:
+        raise _count_bad(found, []).error()
+    try:
+        known = _known_span(options, found) or _make_span(options, found, on_progress, started_ns)
+    except OSError as error:
+        raise HostError(
+            f"cannot write to {options.out} ({error}); make it writable, free or enlarge the disk, then run again"
+        ) from error
     return dataclasses.replace(known, seconds=time.monotonic() - started)
 
 
 def _make_span(
     options: IngestOptions, found: Discovery, on_progress: Callable[[Progress], None] | None, started_ns: int
 ) -> IngestReport:
-    if options.on_bad == "fail" and found.bad:
-        raise _count_bad(found, []).error()
     if not found.files:
         raise _nothing_error(found, _count_bad(found, []))
     out = Path(options.out)
@@ -82,7 +81,7 @@ def _make_span(
             shutil.rmtree(staging / folder)
         (staging / PROGRESS_NAME).unlink()
         sha256 = [digest for read in reads for digest in read.sha256]
-        write_manifest(staging, options, found.files, sha256, shards, report, started_ns)
+        write_manifest(staging, options, found, sha256, shards, report, started_ns)
         atomic.sync_tree(staging)
         with corpus_lock(out):
             # Another ingest may have made the same span meanwhile.
@@ -196,10 +195,10 @@ def _known_span(options: IngestOptions, found: Discovery) -> IngestReport | None
     """
     taken = spans(Path(options.out))
     if options.span is None:
-        return load_if_same(taken[max(taken)], options, found.files) if taken else None
+        return load_if_same(taken[max(taken)], options, found) if taken else None
     if options.span not in taken:
         return None
-    known = load_if_same(taken[options.span], options, found.files)
+    known = load_if_same(taken[options.span], options, found)
     if known is None:
         raise span_taken_error(taken[options.span])
     return known

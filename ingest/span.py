@@ -34,6 +34,11 @@ def spans(out: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def is_ingests_own(name: str) -> bool:
+    """Whether a file or folder of a corpus folder, by its name, is one that ingests make there."""
+    return bool(_SPAN_PATTERN.fullmatch(name)) or name.startswith(atomic.STAGING_PREFIX) or name == _LOCK_NAME
+
+
 @contextlib.contextmanager
 def corpus_lock(out: Path) -> Iterator[None]:
     """Held by one process at a time; waits for it."""

@@ -55,7 +55,8 @@ def _parse(line: bytes, place: Place) -> dict[str, Any] | Bad:
             # Python writes NaN, Infinity and whole numbers of any length, and reads them; orjson does not.
             if (fault := utf8_fault(line)) is not None:
                 return Bad(INVALID_UTF8, str(place), f"{fault[1]}, at byte {fault[0] + 1} of the line", line)
-            record = json.loads(line)
+            # As text: of bytes, it would guess at UTF-16 and take it.
+            record = json.loads(line.decode())
     except ValueError as error:
         return Bad(BAD_JSON, str(place), str(error), line)
     except RecursionError:

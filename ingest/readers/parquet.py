@@ -60,6 +60,7 @@ def _read_group(
     while True:
         try:
             batch = next(batches, None)
+            columns = [] if batch is None else _columns(batch, fields)
         except (pa.ArrowException, OSError) as error:
             yield Bad(
                 DAMAGED_PARQUET,
@@ -69,13 +70,16 @@ def _read_group(
             return
         if batch is None:
             return
-        columns = [_values(batch.column(batch.schema.get_field_index(name))) for name in fields.names]
         for values in zip(*columns, strict=True):
             record = dict(zip(fields.names, values, strict=True))
             yield from record_documents(
                 record, Place(file, "row", number), fields, rules, content=_content(record, fields)
             )
             number += 1
+
+
+def _columns(batch: Any, fields: Fields) -> list[list[Any]]:
+    return [_values(batch.column(batch.schema.get_field_index(name))) for name in fields.names]
 
 
 def _values(column: Any) -> list[Any]:

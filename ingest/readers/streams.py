@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 BLOCK_BYTES = 1 << 20
 """Read at a time: large enough that a system call costs nothing, small beside everything else."""
 
-_ZSTD_READ_BYTES = 1 << 14
-"""Compressed bytes given to the decompressor at a time; what comes out of them is held in memory."""
+_ZSTD_READ_BYTES = 1 << 10
+"""Compressed bytes given to the decompressor at a time; what comes out of them is held in memory.
+
+A block of 128 KiB of one byte takes 4 bytes, so that is 32 MiB at most.
+"""
 
 _ZSTD_MAX_WINDOW_BYTES = 1 << 31
 """`zstd --long=31`, the largest that the tool makes."""
@@ -130,7 +133,7 @@ class _ZstdStream(io.RawIOBase):
         super().__init__()
         import zstandard
 
-        self._file = file
+        self._compressed = io.BufferedReader(file, BLOCK_BYTES)
         self._error = zstandard.ZstdError
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
         self._frame = self._decompressor.decompressobj()
@@ -146,7 +149,7 @@ class _ZstdStream(io.RawIOBase):
             if self._frame.eof:
                 self._frame = self._decompressor.decompressobj()
                 self._frame_begun = False
-            compressed = compressed or self._file.read(_ZSTD_READ_BYTES) or b""
+            compressed = compressed or self._compressed.read(_ZSTD_READ_BYTES)
             if not compressed:
                 if self._frame_begun:
                     raise DamagedStreamError("the file ends inside a Zstandard frame")
@@ -160,3 +163,8 @@ class _ZstdStream(io.RawIOBase):
         buffer[:count] = self._pending[:count]
         self._pending = self._pending[count:]
         return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._compressed.detach()
+        super().close()

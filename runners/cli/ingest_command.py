@@ -12,6 +12,10 @@ from foundation.errors import ConfigError
 if TYPE_CHECKING:
     from ingest.options import IngestOptions
     from ingest.report import IngestReport
+    from ingest.report import Progress as IngestProgress
+
+_MAX_SHOWN = 5
+"""Examples of a kind that are printed; the span's ingest.json has more."""
 
 
 class LineEndings(str, Enum):
@@ -31,16 +35,23 @@ class OnBad(str, Enum):
 
 def ingest(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="Corpus folder; gets a span-N folder.")],
-    inputs: Annotated[list[str] | None, typer.Argument(metavar="INPUT...", help="Files, folders or globs.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="INPUT...", help="Files, folders or globs (such as 'a/**/*.md').")
+    ] = None,
     stdlib: Annotated[
         bool, typer.Option("--stdlib", help="Take the running Python's own standard library, without its tests.")
     ] = False,
-    span: Annotated[int | None, typer.Option(min=1, help="Number of the span; the next free one if not given.")] = None,
+    span: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of the span; if not given, the newest if it holds just this, else the next."),
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Source of all documents, instead of their folder.")] = None,
     text_field: Annotated[str, typer.Option(help="Field of the text in JSON, Parquet and TFRecord.")] = "text",
     id_field: Annotated[str | None, typer.Option(help="Field of the document's id.")] = None,
     source_field: Annotated[str | None, typer.Option(help="Field of the document's source.")] = None,
-    max_document_bytes: Annotated[int, typer.Option(min=1000, help="Longer texts are cut at paragraphs.")] = 1_000_000,
+    max_document_bytes: Annotated[
+        int, typer.Option(min=1000, help="Longer texts are cut at paragraphs, to ids that end in #0001, #0002, ...")
+    ] = 1_000_000,
     on_bad: Annotated[
         OnBad, typer.Option(help="Input that is no valid document: fail, skip or quarantine it.")
     ] = OnBad.fail,
@@ -48,17 +59,23 @@ def ingest(
     near_duplicates: Annotated[
         bool, typer.Option("--near-duplicates", help="Report (not remove) texts that are nearly the same, by MinHash.")
     ] = False,
+    near_duplicate_similarity: Annotated[
+        float,
+        typer.Option(min=0.01, max=1.0, help="Share of common word 5-grams from which texts are nearly the same."),
+    ] = 0.8,
     line_endings: Annotated[
-        LineEndings, typer.Option(help="keep: bytes stay as they are; lf: CRLF becomes LF.")
+        LineEndings, typer.Option(help="keep: bytes stay as they are; lf: CRLF becomes LF, a lone CR stays.")
     ] = LineEndings.keep,
     extensions: Annotated[
         list[str] | None,
         typer.Option(
-            "--extension", metavar="ENDING", help="Files to read as source code, instead of the known endings."
+            "--extension",
+            metavar="ENDING",
+            help="Ending of files to read as source code, such as .f90, instead of the known ones; can be repeated.",
         ),
     ] = None,
     shard_bytes: Annotated[
-        int, typer.Option(min=1000, help="Size of a shard, about; one shard is sorted in memory.")
+        int, typer.Option(min=1000, help="Size of a shard in bytes, about; one shard is sorted in memory.")
     ] = 64 << 20,
     num_workers: Annotated[
         int, typer.Option(min=1, help="Processes; more pay off from some hundred MB in several files.")
@@ -82,6 +99,7 @@ def ingest(
         on_bad=on_bad.value,
         dedup=not keep_duplicates,
         near_duplicates=near_duplicates,
+        near_duplicate_similarity=near_duplicate_similarity,
         line_endings=line_endings.value,
         extensions=tuple(extensions) if extensions else SOURCE_CODE_EXTENSIONS,
         shard_bytes=shard_bytes,
@@ -97,36 +115,47 @@ def _run_with_bar(console: Console, options: "IngestOptions") -> "IngestReport":
 
     if not console.is_terminal:
         return run_ingest(options)
-    columns = (TextColumn("ingest"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    size = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(TextColumn("{task.description}"), BarColumn(), *size, console=console, transient=True) as bar:
         task = bar.add_task("ingest", total=None)
-        return run_ingest(
-            options, lambda progress: bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
-        )
+
+        def show(progress: "IngestProgress") -> None:
+            doing = "ingest: read" if progress.phase == "read" else "ingest: write shards"
+            bar.update(task, description=doing, completed=progress.done_bytes, total=progress.total_bytes)
+
+        return run_ingest(options, show)
 
 
 def _print_report(console: Console, report: "IngestReport", options: "IngestOptions") -> None:
+    """The size first, then, whether or not it was made just now, all that was left out or is to be looked at."""
     documents = "1 document" if report.num_documents == 1 else f"{report.num_documents:,} documents"
     size = f"{documents}, {_megabytes(report.num_bytes)}"
-    if report.unchanged:
-        console.print(f"{report.span_folder}: up to date ({size})", markup=False, soft_wrap=True)
-        return
     speed = report.num_bytes / 1e6 / max(report.seconds, 1e-9)
-    console.print(
-        f"{report.span_folder}: {size} in {report.seconds:.1f} s ({speed:,.1f} MB/s)", markup=False, soft_wrap=True
-    )
+    lines = [
+        f"{report.span_folder}: up to date ({size})"
+        if report.unchanged
+        else f"{report.span_folder}: {size} in {report.seconds:.1f} s ({speed:,.1f} MB/s)"
+    ]
     if report.num_near_duplicates is not None:
-        console.print(f"  {report.num_near_duplicates:,} nearly the same as an earlier one (kept)")
-        for example in report.near_duplicate_examples[:5]:
-            console.print(f"    {example}", markup=False, soft_wrap=True)
+        lines.append(f"  {report.num_near_duplicates:,} nearly the same as an earlier one (kept)")
+        lines += [f"    {example}" for example in report.near_duplicate_examples[:_MAX_SHOWN]]
     if report.num_duplicates:
-        console.print(f"  {report.num_duplicates:,} exact duplicates left out")
-    for reason, count in sorted(report.bad.items()):
-        console.print(f"  {count:,} not taken: {reason}", markup=False)
-    for example in report.bad_examples[:5]:
-        console.print(f"    {example}", markup=False, soft_wrap=True)
+        lines.append(f"  {report.num_duplicates:,} exact duplicates left out")
+    if report.num_empty_code_files:
+        lines.append(f"  {report.num_empty_code_files:,} empty source files")
+    if report.num_ignored_files:
+        endings = ", ".join(
+            f"{count:,} {ending or 'without ending'}" for ending, count in report.num_ignored_files.items()
+        )
+        lines.append(f"  {sum(report.num_ignored_files.values()):,} files not read: {endings}")
+    lines += [f"  {count:,} not taken: {reason}" for reason, count in sorted(report.bad.items())]
+    lines += [f"    {example}" for example in report.bad_examples[:_MAX_SHOWN]]
+    if report.num_bad > _MAX_SHOWN:
+        lines.append(f"    and {report.num_bad - _MAX_SHOWN:,} more")
     if report.bad and options.on_bad == "quarantine":
-        console.print(f"  kept for review: {report.span_folder}/quarantine", markup=False, soft_wrap=True)
+        lines.append(f"  kept for review: {report.span_folder}/quarantine")
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _megabytes(num_bytes: int) -> str:

@@ -112,6 +112,21 @@ def test_a_truncated_compressed_text_gives_its_whole_pieces(
     assert bad.startswith(f"{name}: truncated or damaged compressed file (")
 
 
+def test_a_text_damaged_in_its_second_piece_gives_its_first(data: Path, read: Read) -> None:
+    text = os.urandom(15_000).hex().encode()
+    packed = gzip.compress(text)
+    (data / "f.txt.gz").write_bytes(packed[: len(packed) * 2 // 3])
+    first, bad = read(data / "f.txt.gz", max_document_bytes=16_000)
+    assert isinstance(first, Document)
+    assert (first.doc_id, first.text) == ("data/f.txt.gz#0001", text[:16_000])
+    assert "what follows the last whole piece is left out" in str(bad)
+
+
+def test_utf16_is_no_json_even_if_its_characters_are_ascii(data: Path, read: Read) -> None:
+    (bad,) = of(read, data / "f.jsonl", '{"text": "a"}'.encode("utf-16-le"))
+    assert bad.startswith("f.jsonl, line 1: unreadable JSON")
+
+
 @pytest.mark.parametrize("name", ["f.txt.gz", "f.jsonl.zst", "f.tfrecord.gz"])
 def test_what_is_not_compressed_at_all(data: Path, read: Read, name: str) -> None:
     (bad,) = of(read, data / name, b"plain text, in spite of the name")
@@ -210,7 +225,11 @@ def test_a_file_that_changes_while_it_is_read(data: Path, read: Read, monkeypatc
     original = reading._READERS["text"]
     monkeypatch.setitem(reading._READERS, "text", read_and_grow)
     found = of(read, path, b"text")
-    assert found == ["text", "f.txt: file changed while it was read (size 4, then 8; ingest it when it is at rest)"]
+    assert found == [
+        "text",
+        "f.txt: file changed while it was read "
+        "(size 4, then 8; if skipped, what was read of it stays in; ingest it when it is at rest)",
+    ]
 
 
 def test_a_file_that_is_gone_when_it_is_read(data: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ TREE = [
 def test_a_folder_is_read_to_the_bottom_and_what_no_reader_is_for_is_counted(tree: Path) -> None:
     found = find(tree, tree)
     assert names(found) == TREE
-    assert found.ignored == {"": 1, ".png": 1, ".gz": 1}
+    assert found.ignored == {"": 1, ".png": 1, ".gz": 1, "hidden": 2}
     assert found.bad == []
 
 
@@ -72,6 +72,20 @@ def test_the_corpus_itself_is_no_input(tree: Path) -> None:
     assert names(find(tree, f"{tree}/**/*", out=tree / "corpus")) == TREE
 
 
+def test_folders_that_a_glob_matches_are_read_as_if_the_shell_had_given_them(tree: Path) -> None:
+    assert names(find(tree, f"{tree}/*")) == TREE
+    assert names(find(tree, f"{tree}/l*")) == TREE[2:4]
+    assert names(find(tree, f"{tree}/**")) == TREE
+    assert find(tree, f"{tree}/**").bad == []
+
+
+@pytest.mark.parametrize("out", [".", "law", ".."])
+def test_out_that_holds_the_inputs_hides_none_of_them(tree: Path, out: str) -> None:
+    write(tree / out / "span-01" / "documents-00000-of-00001.tfrecord")
+    assert names(find(tree, tree, out=tree / out)) == TREE
+    assert names(find(tree, f"{tree}/**/*", out=tree / out)) == TREE
+
+
 def test_a_file_given_twice_is_taken_once_and_named(tree: Path) -> None:
     found = find(tree, tree, tree / "law")
     assert names(found) == TREE
@@ -88,6 +102,25 @@ def test_links_inside_a_folder_add_nothing_and_do_not_go_round(data: Path) -> No
     found = find(data, data)
     assert names(found) == [("data/sub/z.txt", "sub", "text")]
     assert found.ignored == {"link to a file that is taken": 1}
+
+
+def test_a_glob_that_goes_round_takes_each_file_by_its_own_name(data: Path) -> None:
+    write(data / "a.txt"), write(data / "sub" / "b.txt")
+    (data / "loop").symlink_to(data)
+    taken = [("data/a.txt", "data", "text"), ("data/sub/b.txt", "sub", "text")]
+    assert names(find(data, f"{data}/**/*.txt")) == taken
+    assert sorted(names(find(data, f"{data}/*"))) == taken
+
+
+def test_shards_of_tfrecords_are_named_with_their_number_at_the_end(data: Path) -> None:
+    for name in ("a.tfrecord-00000-of-00010", "b.tfrecords-1-of-2.gz", "c.txt-00000-of-00010", "d.tfrecord-1-of-2.bz2"):
+        write(data / name)
+    found = find(data, data)
+    assert [(file.name, file.kind) for file in found.files] == [
+        ("data/a.tfrecord-00000-of-00010", "tfrecord"),
+        ("data/b.tfrecords-1-of-2.gz", "tfrecord"),
+    ]
+    assert found.ignored == {".txt-00000-of-00010": 1, ".bz2": 1}
 
 
 def test_what_cannot_be_read_is_named(data: Path) -> None:
@@ -155,7 +188,12 @@ def test_the_standard_library_comes_without_its_tests() -> None:
         ({"stdlib": True, "num_workers": 0}, "num_workers must be at least 1"),
         ({"stdlib": True, "near_duplicate_similarity": 0.0}, "near_duplicate_similarity must be above 0"),
         ({"stdlib": True, "source": "a", "source_field": "b"}, "exclude each other"),
-        ({"stdlib": True, "source": ""}, "source must be text"),
+        ({"stdlib": True, "source": ""}, "source must be UTF-8 text"),
+        ({"stdlib": True, "source": "\udcff"}, r"source must be UTF-8 text without NUL. Received: source='\\udcff'"),
+        ({"stdlib": True, "extensions": [".d.ts"]}, "the last ending .* Received: extensions='.d.ts'"),
+        ({"stdlib": True, "extensions": [""]}, "the last ending .* Received: extensions='.'"),
+        ({"stdlib": True, "extensions": ["a/b"]}, "the last ending .* Received: extensions='.a/b'"),
+        ({"stdlib": True, "extensions": ["gz"]}, "without compression"),
     ],
 )
 def test_options_are_checked_where_they_are_made(options: dict[str, Any], message: str) -> None:

@@ -61,6 +61,15 @@ def test_candidates_below_the_threshold_are_no_near_duplicates(tmp_path: Path) -
     assert find_near_duplicates([tmp_path / "0.npy"], 0.7).count <= sum(similarity(*pair) >= 0.7 for pair in pairs) < 5
 
 
+@pytest.mark.parametrize("threshold", [0.97, 1.0])
+def test_a_similarity_too_high_for_bands_is_compared_all_the_same(tmp_path: Path, threshold: float) -> None:
+    path = tmp_path / "s.npy"
+    np.save(path, np.stack([signature(b"a b c d e f"), signature(b"g h i j k l m n"), signature(b"a b c  d e f")]))
+    path.with_suffix(".ids.json").write_text('["a", "b", "c"]')
+    found = find_near_duplicates([path], threshold)
+    assert (found.count, found.examples) == (1, ["c ~ a (1.00)"])
+
+
 def test_many_copies_are_not_compared_all_with_all(tmp_path: Path) -> None:
     write_signatures(tmp_path / "0.npy", [stored(f"d{number}", BASE) for number in range(300)])
     assert find_near_duplicates([tmp_path / "0.npy"], 0.9).count == 299

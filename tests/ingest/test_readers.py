@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from foundation.tfrecord import frame_one
 from ingest.bad import Bad
 from ingest.documents import Document
 from ingest.examples import _example_class
-from ingest.readers.streams import CountedFile
+from ingest.readers.streams import CountedFile, blocks_of, decompressed
 
 Read = Callable[..., list[Document | Bad]]
 
@@ -133,6 +134,20 @@ def test_zstd_with_a_window_of_a_gigabyte(data: Path, read: Read) -> None:
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     (data / "f.txt.zst").write_bytes(compressor.compress(b"text") + compressor.flush())
     assert [item.text for item in read(data / "f.txt.zst") if isinstance(item, Document)] == [b"text"]
+
+
+def test_zstd_that_grows_enormously_is_not_held_whole(data: Path) -> None:
+    path = data / "f.txt.zst"
+    path.write_bytes(zstandard.compress(bytes(200_000_000)))
+    tracemalloc.start()
+    try:
+        with CountedFile(str(path), lambda num_bytes: None) as file, decompressed(file, str(path)) as stream:
+            total = sum(len(block) for block in blocks_of(stream))
+        assert total == 200_000_000
+        # What 1 KiB can become, twice: joined from its parts.
+        assert tracemalloc.get_traced_memory()[1] < 80_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_empty_source_file_is_no_document_and_nothing_bad(data: Path, read: Read) -> None:

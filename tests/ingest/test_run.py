@@ -247,6 +247,28 @@ def test_a_missing_input_is_an_error_before_anything_is_read(data: Path, ingest:
         ingest(data / "gone", on_bad="skip")
 
 
+def test_a_missing_input_is_not_hidden_by_a_span_of_the_others(mixed: Path, ingest: Ingest) -> None:
+    assert ingest().bad == {}
+    missing = str(mixed / "missing.txt")
+    with pytest.raises(CorpusError, match=r"missing\.txt: nothing matched"):
+        ingest(mixed, missing)
+    skipped = ingest(mixed, missing, on_bad="skip")
+    assert (skipped.unchanged, skipped.bad) == (False, {"nothing matched": 1})
+    again = ingest(mixed, missing, on_bad="skip")
+    assert (again.span_folder, again.unchanged, again.bad) == (skipped.span_folder, True, {"nothing matched": 1})
+    other = ingest(mixed, f"{mixed}/other.txt", on_bad="skip")
+    assert (other.unchanged, len(other.bad_examples), "other.txt" in other.bad_examples[0]) == (False, 1, True)
+
+
+def test_a_corpus_folder_that_cannot_be_listed(mixed: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(out: Path) -> dict[int, Path]:
+        raise PermissionError(13, "Permission denied", str(out))
+
+    monkeypatch.setattr("ingest.run.spans", refuse)
+    with pytest.raises(HostError, match=r"cannot write to .*corpus \(\[Errno 13\] Permission denied"):
+        ingest()
+
+
 def test_progress_reaches_the_end(mixed: Path, ingest: Ingest) -> None:
     seen: list[Progress] = []
     ingest(on_progress=seen.append)
