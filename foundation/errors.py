@@ -45,3 +45,15 @@ class PipelineError(TokenmillError):
     """A component of the pipeline failed; the cause is in the message, the rest in the log."""
 
     exit_code = 7
+
+
+class PreemptedError(TokenmillError):
+    """Training was asked to stop; it has saved and can go on. Cluster managers take codes from 128 on for "again"."""
+
+    exit_code = 138
+
+
+class PeerLostError(TokenmillError):
+    """Another worker of the same training is gone; this one has no fault of its own."""
+
+    exit_code = 140

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from foundation.errors import ConfigError
 from foundation.special_tokens import MIN_VOCAB_SIZE
-from trainer_module.config import ModelConfig, Section, TrainConfig
+from trainer_module.config import DistributionConfig, ModelConfig, Section, TrainConfig
 
 
 class CorpusConfig(Section):
@@ -223,6 +223,7 @@ class RunConfig(Section):
     packing: PackingConfig = PackingConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
+    distribution: DistributionConfig = DistributionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     registry: RegistryConfig = RegistryConfig()
     beam: BeamConfig = BeamConfig()
@@ -234,6 +235,15 @@ class RunConfig(Section):
             raise ValueError(
                 f"model.vocab_size {self.model.vocab_size} has no room for the special and byte pieces and "
                 f"{len(self.tokenizer.symbols)} tokenizer.symbols; set it to {least} or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _every_worker_has_rows(self) -> "RunConfig":
+        if self.distribution.num_workers > self.train.global_batch_size:
+            raise ValueError(
+                f"distribution.num_workers {self.distribution.num_workers} are more than train.global_batch_size "
+                f"{self.train.global_batch_size} has rows; lower the first or raise the second"
             )
         return self
 

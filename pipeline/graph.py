@@ -86,6 +86,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         transform_graph=transform.outputs["transform_graph"],
         model_config=config.model,
         train_config=config.train,
+        distribution_config=config.distribution,
         checkpoint_root=str(config.checkpoint_root),
     )
     evaluator = Evaluator(

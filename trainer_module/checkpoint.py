@@ -85,21 +85,28 @@ def folder_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
-def restore_newest(folder: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> Restored | None:
-    """Assigns the newest valid checkpoint to `variables`; None where there is none.
+def newest_valid(folder: Path) -> Path | None:
+    """The newest checkpoint that is whole; None where there is none.
 
     A damaged one is named in the log, and the one before is tried.
-
-    Raises:
-      TrainingError: the checkpoint belongs to a run with another fingerprint.
     """
     for candidate in _step_folders(folder):
         fault = verify(candidate)
         if fault:
             logging.error("checkpoint %s is damaged (%s); trying the one before", candidate, fault)
             continue
-        return restore(candidate, variables, fingerprint)
+        return candidate
     return None
+
+
+def restore_newest(folder: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> Restored | None:
+    """Assigns the newest valid checkpoint to `variables`; None where there is none.
+
+    Raises:
+      TrainingError: the checkpoint belongs to a run with another fingerprint.
+    """
+    newest = newest_valid(folder)
+    return restore(newest, variables, fingerprint) if newest else None
 
 
 def restore(checkpoint: Path, variables: Mapping[str, tf.Variable], fingerprint: str) -> Restored:

@@ -16,8 +16,13 @@ from trainer_module.config import TrainConfig
 class CheckpointWriter:
     """Writes one checkpoint at a time, in order. A context manager: leaving it waits for the last one."""
 
-    def __init__(self, folder: Path, config: TrainConfig, fingerprint: str):
-        """Writes into `folder`; unless `config.async_checkpoints`, `save` returns when all is on the disk."""
+    def __init__(self, folder: Path, config: TrainConfig, fingerprint: str, writes: bool = True):
+        """Writes into `folder`; unless `config.async_checkpoints`, `save` returns when all is on the disk.
+
+        Args:
+          writes: False: does nothing, since another process writes the same.
+        """
+        self._writes = writes
         self._folder = folder
         self._config = config
         self._fingerprint = fingerprint
@@ -32,6 +37,8 @@ class CheckpointWriter:
         Raises:
           HostError: this save, or the one before, could not be written; no earlier checkpoint is touched.
         """
+        if not self._writes:
+            return
         self.wait()
         # A copy of each, since the next step writes into the variables' own memory.
         copies = {name: tf.raw_ops.DeepCopy(x=variable) for name, variable in variables.items()}

@@ -31,11 +31,12 @@ FEWEST_STEPS = 100
 _TIMED_STEPS = 5
 
 
-def choose(model_config: ModelConfig, config: TrainConfig, folder: Path) -> TrainConfig:
+def choose(model_config: ModelConfig, config: TrainConfig, folder: Path, rows: int) -> TrainConfig:
     """The configuration with `compile` and `precision` decided.
 
     Args:
       folder: of this training; a choice kept there is used again.
+      rows: of a microbatch on one device.
     """
     if config.compile != "auto" and config.precision != "auto":
         return config
@@ -43,7 +44,7 @@ def choose(model_config: ModelConfig, config: TrainConfig, folder: Path) -> Trai
     if path.exists():
         choice = json.loads(path.read_text(encoding="utf-8"))
     else:
-        choice = _choice(model_config, config, folder.parent / CHOICE_NAME)
+        choice = _choice(model_config, config, folder.parent / CHOICE_NAME, rows)
         atomic.write_text(path, json.dumps(choice, indent=2) + "\n")
     logging.info("step compiled by %(compile)s in %(precision)s: %(reason)s", choice)
     return config.model_copy(update={"compile": choice["compile"], "precision": choice["precision"]})
@@ -56,12 +57,11 @@ def candidates(config: TrainConfig) -> list[tuple[str, str]]:
     return [(way, precision) for precision in precisions for way in ways]
 
 
-def measure(model_config: ModelConfig, config: TrainConfig, ways: list[tuple[str, str]]) -> list[float]:
-    """Median seconds of a step of one microbatch, for each way; their steps take turns.
+def measure(model_config: ModelConfig, config: TrainConfig, ways: list[tuple[str, str]], rows: int) -> list[float]:
+    """Median seconds of a step of one microbatch of `rows` rows, for each way; their steps take turns.
 
     Needs the memory of a training state, once more than the training itself, and gives it back.
     """
-    rows = config.global_batch_size // config.num_microbatches
     probe = config.model_copy(update={"global_batch_size": rows, "num_microbatches": 1})
     random = np.random.default_rng(0)
     shape = (rows, model_config.seq_len + 1)
@@ -81,15 +81,15 @@ def measure(model_config: ModelConfig, config: TrainConfig, ways: list[tuple[str
     return [statistics.median(taken) for taken in seconds]
 
 
-def _choice(model_config: ModelConfig, config: TrainConfig, kept: Path) -> dict[str, Any]:
+def _choice(model_config: ModelConfig, config: TrainConfig, kept: Path, rows: int) -> dict[str, Any]:
     ways = candidates(config)
     if len(ways) > 1 and config.steps < FEWEST_STEPS:
         way, precision = ("graph" if config.compile == "auto" else config.compile), ways[0][1]
         return {"compile": way, "precision": precision, "reason": f"fewer than {FEWEST_STEPS} steps: not measured"}
-    key = _machine_and_shape(model_config, config)
+    key = _machine_and_shape(model_config, config, rows)
     measured = _load(kept)
     if key not in measured:
-        seconds = measure(model_config, config, ways)
+        seconds = measure(model_config, config, ways, rows)
         measured[key] = {
             "machine": _machine(),
             "seconds_per_microbatch": {
@@ -112,12 +112,12 @@ def _load(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _machine_and_shape(model_config: ModelConfig, config: TrainConfig) -> str:
+def _machine_and_shape(model_config: ModelConfig, config: TrainConfig, rows: int) -> str:
     """A digest of what the speed depends on."""
     decisive = {
         "machine": _machine(),
         "model": model_config.model_dump(),
-        "rows": config.global_batch_size // config.num_microbatches,
+        "rows": rows,
         "ways": candidates(config),
         "gradient_checkpointing": (config.gradient_checkpointing, config.blocks_per_checkpoint),
         "optimizer": config.optimizer,

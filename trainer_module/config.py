@@ -1,6 +1,6 @@
-"""Settings of the model and of its training: the sections `model` and `train` of a run's configuration.
+"""Settings of the model and of its training: sections `model`, `train` and `distribution` of a run's configuration.
 
-Both travel as JSON to the process that trains and with the exported model.
+They travel as JSON to the process that trains and with the exported model.
 """
 
 from typing import Literal
@@ -248,3 +248,63 @@ class TrainConfig(Section):
                 "reach its peak; lower warmup_steps"
             )
         return self
+
+
+class DistributionConfig(Section):
+    """On which devices, in which processes, a step is computed. None of it changes what is learned."""
+
+    strategy: Literal["none", "mirrored", "multi_worker"] = "none"
+    """none: one device; mirrored: several devices of one process; multi_worker: several processes, each with all
+    devices that it sees. The global batch is divided among them; where it does not divide, the last get less."""
+
+    num_workers: int = Field(1, ge=1, le=4096)
+    """multi_worker: processes."""
+
+    num_devices: int | None = Field(None, ge=1, le=64)
+    """mirrored: accelerators, or, on a machine without, parts of the CPU. Null: all accelerators, or the whole CPU."""
+
+    launcher: Literal["auto", "in_process", "local", "kubernetes"] = "auto"
+    """Who starts the processes. in_process: training runs in the component's own; local: on this host; kubernetes: a
+    TFJob; auto: in_process for strategy none, else local."""
+
+    max_restarts: int = Field(3, ge=0, le=1000)
+    """local: how often the workers start again, from the newest checkpoint, after one has died."""
+
+    restart_pause_s: float = Field(1.0, ge=0, le=3600)
+    """local: pause before the first restart; it doubles with each one, up to a minute or this if it is longer."""
+
+    startup_timeout_s: float = Field(300.0, gt=0)
+    """local: within which all workers must have found each other."""
+
+    heartbeat_timeout_s: float = Field(60.0, ge=2)
+    """local: a worker without a sign of life for so long counts as dead."""
+
+    step_timeout_s: float = Field(1800.0, gt=0)
+    """local: within which some worker must finish a step, a validation, a checkpoint or the export."""
+
+    @model_validator(mode="after")
+    def _fits_the_strategy(self) -> "DistributionConfig":
+        if self.num_workers > 1 and self.strategy != "multi_worker":
+            raise ValueError(
+                f"num_workers {self.num_workers} needs strategy: multi_worker, not {self.strategy}; change one of them"
+            )
+        if self.num_devices is not None and self.strategy != "mirrored":
+            raise ValueError(
+                f"num_devices {self.num_devices} needs strategy: mirrored, not {self.strategy}; change one of them"
+            )
+        if self.launcher == "in_process" and self.num_workers > 1:
+            raise ValueError(
+                f"launcher in_process is one process, num_workers {self.num_workers} are more; set launcher: local"
+            )
+        if self.launcher == "kubernetes" and self.strategy != "multi_worker":
+            raise ValueError(
+                f"launcher kubernetes needs strategy: multi_worker, not {self.strategy}; change one of them"
+            )
+        return self
+
+    @property
+    def resolved_launcher(self) -> str:
+        """`in_process`, `local` or `kubernetes`."""
+        if self.launcher != "auto":
+            return self.launcher
+        return "in_process" if self.strategy == "none" else "local"

@@ -5,6 +5,7 @@ and begins anew, but not silently while one that was stopped waits to go on.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from trainer_module.config import ModelConfig, TrainConfig
 IDENTITY_NAME = "training.json"
 """Beside the checkpoints: the values behind the fingerprint, the code that trained, whether training has ended."""
 
+_LOCK_NAME = ".lock"
 _CODE = "code"
 
 # Settings that change how a training is watched and kept, but not one bit of its result.
@@ -46,9 +48,14 @@ def decisive_values(model_config: ModelConfig, config: TrainConfig, train_rows: 
     values = {f"model.{key}": value for key, value in model_config.model_dump().items()}
     values |= {f"train.{key}": value for key, value in config.model_dump(exclude=excluded).items()}
     values["rows.tokenizer_sha256"] = PackingManifest.load(train_rows).tokenizer_sha256
-    values["rows.sha256"] = hashlib.sha256((train_rows / MANIFEST_NAME).read_bytes()).hexdigest()
+    values["rows.sha256"] = hash_of_rows(train_rows)
     values[_CODE] = code_hash
     return values
+
+
+def hash_of_rows(folder: Path) -> str:
+    """SHA-256 of a split's manifest, which has those of its shards."""
+    return hashlib.sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
 
 
 def fingerprint_of(values: dict[str, Any]) -> str:
@@ -90,6 +97,23 @@ def open_folder(root: Path, values: dict[str, Any], abandon_unfinished: bool) ->
     if not (folder / IDENTITY_NAME).exists():
         _write(folder, {"finished": False, "codes": [values[_CODE]], "decisive": values})
     return Opened(folder, fingerprint)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a training's folder to this process; the kernel gives it back however the process ends.
+
+    Raises:
+      TrainingError: another process is at work in it.
+    """
+    with (folder / _LOCK_NAME).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(
+                f"{folder}: another process is at work on this training; wait for it or stop it, then run again"
+            ) from None
+        yield
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from trainer_module.config import TrainConfig
+from trainer_module.consumption import Said, chained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Progress:
     """Predicted so far."""
 
     seconds: float = 0.0
-    """Wall time of training so far."""
+    """Wall time of training so far, by the chief's clock, without the newest step."""
 
     best_loss: float | None = None
     """Lowest validation loss so far, nats per predicted token."""
@@ -24,9 +25,15 @@ class Progress:
 
     validations_since_best: int = 0
 
-    def after_step(self, num_tokens: int, seconds: float) -> "Progress":
-        """One step further."""
-        return dataclasses.replace(self, tokens=self.tokens + num_tokens, seconds=self.seconds + seconds)
+    rows_digest: str = "0" * 16
+    """Of all rows so far, and their order (`trainer_module.consumption`): 16 hex digits."""
+
+    def after_step(self, said: Said) -> "Progress":
+        """One step further, of which all processes together said this."""
+        digest = chained(int(self.rows_digest, 16), said.rows_digest)
+        return dataclasses.replace(
+            self, tokens=self.tokens + said.num_tokens, seconds=said.seconds, rows_digest=f"{digest:016x}"
+        )
 
     def after_validation(self, step: int, loss: float) -> "Progress":
         """With the loss of a validation taken into account; one that is not a number is no better than any."""

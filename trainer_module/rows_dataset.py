@@ -144,18 +144,38 @@ def permuted(places: tf.Tensor, epochs: tf.Tensor, count: int, seed: int) -> tf.
 
 
 def training_batches(
-    reader: RowReader, first_step: int, last_step: int, global_batch_size: int, seed: int
+    reader: RowReader,
+    first_step: int,
+    last_step: int,
+    global_batch_size: int,
+    seed: int,
+    places: slice | None = None,
 ) -> tf.data.Dataset:
-    """Batches of steps `first_step` to `last_step - 1`, in order, read ahead in parallel."""
+    """Batches of steps `first_step` to `last_step - 1`, in order, read ahead in parallel.
+
+    Args:
+      places: of the global batch that are wanted; those beyond its end are rows of padding. None: all.
+    """
     steps = tf.data.Dataset.range(first_step, last_step)
+    wanted = range(global_batch_size) if places is None else range(places.start, places.stop)
 
     def batch_of(step: tf.Tensor) -> Batch:
         indices = training_row_indices(step, reader.num_rows, global_batch_size, seed)
-        token_ids, segment_ids = reader.read(indices)
-        shape = [global_batch_size, reader.manifest.row_format.row_len]
-        return tf.ensure_shape(token_ids, shape), tf.ensure_shape(segment_ids, shape)
+        if places is not None:
+            indices = tf.gather(indices, [min(place, global_batch_size - 1) for place in wanted])
+        return padded_from(global_batch_size, wanted, reader.read(indices), reader)
 
     return steps.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+
+def padded_from(end: int, places: range, batch: Batch, reader: RowReader) -> Batch:
+    """The rows of some places of a batch, those from place `end` on turned into padding."""
+    shape = [len(places), reader.manifest.row_format.row_len]
+    token_ids, segment_ids = (tf.ensure_shape(values, shape) for values in batch)
+    if not places or places[-1] < end:
+        return token_ids, segment_ids
+    present = tf.constant([[int(place < end)] for place in places], tf.int32)
+    return token_ids * present, segment_ids * present
 
 
 def evaluation_batches(reader: RowReader, max_rows: int, batch_size: int) -> tf.data.Dataset:

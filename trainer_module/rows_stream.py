@@ -8,14 +8,20 @@ everything: its shuffle is uniform, and a resume reads nothing twice.
 import numpy as np
 import tensorflow as tf
 
-from trainer_module.rows_dataset import Batch, RowReader, permuted
+from trainer_module.rows_dataset import Batch, RowReader, padded_from, permuted
 
 _SHARDS_AT_ONCE = 16
 _ROWS_OF_A_SHARD_AT_ONCE = 16
 
 
 def training_batches(
-    reader: RowReader, first_step: int, last_step: int, global_batch_size: int, seed: int, buffer_rows: int
+    reader: RowReader,
+    first_step: int,
+    last_step: int,
+    global_batch_size: int,
+    seed: int,
+    buffer_rows: int,
+    places: slice | None = None,
 ) -> tf.data.Dataset:
     """Batches of steps `first_step` to `last_step - 1`, in order, read ahead in parallel.
 
@@ -24,7 +30,10 @@ def training_batches(
 
     Args:
       buffer_rows: rows among which the next one is drawn.
+      places: of the global batch that are wanted; those beyond its end are rows of padding. None: all. Every worker
+        reads the whole stream.
     """
+    wanted = range(global_batch_size) if places is None else range(places.start, places.stop)
     epochs = tf.data.Dataset.range(-(-last_step * global_batch_size // reader.num_rows))
     records = epochs.flat_map(lambda epoch: _epoch(reader, epoch, seed, buffer_rows))
     batches = records.batch(global_batch_size, drop_remainder=True).skip(first_step).take(last_step - first_step)
@@ -33,9 +42,12 @@ def training_batches(
     dtype = tf.int32 if row_format.dtype == "uint32" else tf.as_dtype(row_format.dtype)
 
     def decode(payloads: tf.Tensor) -> Batch:
+        if places is not None:
+            payloads = tf.gather(payloads, [min(place, global_batch_size - 1) for place in wanted])
         values = tf.cast(tf.io.decode_raw(payloads, dtype), tf.int32)
-        values = tf.ensure_shape(values, [global_batch_size, 2 * row_format.row_len])
-        return values[:, : row_format.row_len], values[:, row_format.row_len :]
+        values = tf.ensure_shape(values, [len(wanted), 2 * row_format.row_len])
+        batch = values[:, : row_format.row_len], values[:, row_format.row_len :]
+        return padded_from(global_batch_size, wanted, batch, reader)
 
     return batches.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 

@@ -3,19 +3,23 @@
     loss sum, gradient sums, token count  <-  every microbatch      (compiled)
     weights, moments                      <-  sums / token count    (compiled)
 
-Between the two is the only place where workers would meet: sums add, so one all-reduce there makes N
-workers equal to one, as accumulation over k microbatches equals one batch k times as large.
+Between the two is the only place where replicas meet: sums add, so one all-reduce there makes N replicas
+equal to one, as accumulation over k microbatches equals one batch k times as large. The token count that
+divides is the global one, so it does not matter how tokens are spread over replicas.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from trainer_module import loss as losses
 from trainer_module import model, optimizer, precision
 from trainer_module.config import ModelConfig, TrainConfig
+from trainer_module.consumption import SAID_SIZE
 from trainer_module.parameters import parameter_table
+from trainer_module.replicas import ONE, Replicas
 from trainer_module.schedule import learning_rate
 from trainer_module.state import TrainState
 
@@ -46,6 +50,49 @@ class StepResult(NamedTuple):
     learning_rate: tf.Tensor
     loss_scale: tf.Tensor
     """With which the gradient was computed; 1 but for float16."""
+
+
+class TrainStep:
+    """The step as one compiled function, made by `make_train_step`."""
+
+    def __init__(self, function: Callable[..., tuple[StepResult, tf.Tensor]]):
+        self.function = function
+        """The tf.function of (token_ids, segment_ids, said)."""
+        self._silence = tf.zeros([SAID_SIZE])
+
+    def __call__(self, token_ids: tf.Tensor, segment_ids: tf.Tensor) -> StepResult:
+        """One step of this process's rows, each [local_rows, seq_len + 1] int32."""
+        return self.function(token_ids, segment_ids, self._silence)[0]
+
+    def and_tell(self, token_ids: tf.Tensor, segment_ids: tf.Tensor, said: np.ndarray) -> tuple[StepResult, tf.Tensor]:
+        """As a call; also the sum [S] of what all processes said (`trainer_module.consumption.Said`)."""
+        return self.function(token_ids, segment_ids, tf.constant(said))
+
+
+class Share(NamedTuple):
+    """The part of a global batch that a process takes."""
+
+    first_place: int
+    """In the global batch."""
+
+    num_rows: int
+    """With filling, where replicas do not divide the global batch: `filled_rows` may be fewer."""
+
+    filled_rows: int
+    """Rows that are no filling."""
+
+    rows_per_replica: int
+    rows_per_microbatch: int
+
+
+def share_of(train: TrainConfig, replicas: Replicas) -> Share:
+    """This process's share: replica r of R takes the r-th stretch of ceil(global_batch_size / R) rows, rounded up to
+    whole microbatches."""
+    per_microbatch = -(-train.global_batch_size // (replicas.count * train.num_microbatches))
+    per_replica = per_microbatch * train.num_microbatches
+    first = replicas.rank * replicas.num_local * per_replica
+    rows = replicas.num_local * per_replica
+    return Share(first, rows, max(0, min(rows, train.global_batch_size - first)), per_replica, per_microbatch)
 
 
 def accumulate(
@@ -145,42 +192,53 @@ def update(train: TrainConfig, model_config: ModelConfig, state: TrainState, sum
 
 
 def make_train_step(
-    model_config: ModelConfig, train: TrainConfig, state: TrainState
-) -> Callable[[tf.Tensor, tf.Tensor], StepResult]:
-    """The step as one compiled function of (token_ids, segment_ids), each [global_batch_size, seq_len + 1] int32.
+    model_config: ModelConfig, train: TrainConfig, state: TrainState, replicas: Replicas = ONE
+) -> TrainStep:
+    """The step of this process's share of a global batch (`share_of`).
 
     Args:
       train: with `compile` and `precision` chosen: neither is `auto`.
     """
-    rows = train.global_batch_size // train.num_microbatches
-    shape = [train.num_microbatches, rows, model_config.seq_len + 1]
+    share = share_of(train, replicas)
+    shape = [train.num_microbatches, share.rows_per_microbatch, model_config.seq_len + 1]
     compiled = _is_compiled(train)
     elementwise = train.compile in ("xla", "fused")
     names = list(state.params)
 
     @tf.function(jit_compile=compiled, autograph=False)
     def compiled_accumulate(
-        values: list[tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor, factor: tf.Tensor, step: tf.Tensor
+        values: list[tf.Tensor], token_ids: tf.Tensor, segment_ids: tf.Tensor, factor: tf.Tensor, seed: tf.Tensor
     ) -> Sums:
         params = dict(zip(names, values, strict=True))
-        seed = _dropout_seed(model_config, train, step)
-        return accumulate(model_config, train, params, token_ids, segment_ids, factor, seed)
+        dropped = seed if model_config.dropout else None
+        return accumulate(model_config, train, params, token_ids, segment_ids, factor, dropped)
 
     @tf.function(jit_compile=elementwise, autograph=False)
     def compiled_update(sums: Sums) -> StepResult:
         return update(train, model_config, state, sums)
 
-    row_batch = tf.TensorSpec([train.global_batch_size, model_config.seq_len + 1], tf.int32)
+    row_batch = tf.TensorSpec([share.num_rows, model_config.seq_len + 1], tf.int32)
 
     # One signature: another shape is an error, never a silent second compilation.
-    @tf.function(input_signature=[row_batch, row_batch], autograph=False)
-    def train_step(token_ids: tf.Tensor, segment_ids: tf.Tensor) -> StepResult:
+    @tf.function(input_signature=[row_batch, row_batch, tf.TensorSpec([SAID_SIZE], tf.float32)], autograph=False)
+    def train_step(token_ids: tf.Tensor, segment_ids: tf.Tensor, said: tf.Tensor) -> tuple[StepResult, tf.Tensor]:
         values = [tf.convert_to_tensor(state.params[name]) for name in names]
         factor = precision.gradient_factor(train, model_config, state.loss_scale)
-        rows = tf.reshape(token_ids, shape), tf.reshape(segment_ids, shape)
-        return compiled_update(compiled_accumulate(values, *rows, factor, state.step.value()))
+        step = state.step.value()
 
-    return train_step
+        def on_replica(local: tf.Tensor | int) -> list[tf.Tensor]:
+            start = local * share.rows_per_replica
+            own = [rows[start : start + share.rows_per_replica] for rows in (token_ids, segment_ids)]
+            rows = [tf.reshape(values, shape) for values in own]
+            seed = _dropout_seed(train, step, replicas.first_local + local)
+            sums = compiled_accumulate(values, *rows, factor, seed)
+            return [sums.loss, sums.num_tokens, *(sums.gradients[name] for name in names)]
+
+        (loss, num_tokens, *gradients), heard = replicas.sums(on_replica, said)
+        sums = Sums(loss, num_tokens, dict(zip(names, gradients, strict=True)))
+        return compiled_update(sums), heard
+
+    return TrainStep(train_step)
 
 
 def make_eval_step(
@@ -240,11 +298,13 @@ def _predictions(
     return flat, tf.reshape(targets, [-1]), tf.reshape(counted, [-1])
 
 
-def _dropout_seed(config: ModelConfig, train: TrainConfig, step: tf.Tensor) -> tf.Tensor | None:
-    """[2] int32, of a step; None where nothing is dropped."""
-    if config.dropout == 0.0:
-        return None
-    return tf.stack([tf.constant(train.seed, tf.int32), tf.cast(step, tf.int32)])
+def _dropout_seed(train: TrainConfig, step: tf.Tensor, replica: tf.Tensor | int) -> tf.Tensor:
+    """[2] int32, of one replica's step. The first replica's is that of a training without others."""
+    seed = tf.stack([tf.constant(train.seed, tf.int32), tf.cast(step, tf.int32)])
+    if isinstance(replica, int) and replica == 0:
+        return seed
+    folded = tf.random.experimental.stateless_fold_in(seed, replica, alg="philox")
+    return tf.where(tf.equal(replica, 0), seed, folded)
 
 
 def _is_compiled(train: TrainConfig) -> bool:

@@ -5,7 +5,8 @@ last line), `learning_rate`, `grad_norm` (before clipping), `tokens` (predicted 
 `tokens_per_s` (predicted tokens since the last line over wall time; validations, checkpoints and a
 process's first step, which compiles, left out; null where nothing remains), `input_wait` (share of that
 time spent waiting for rows), `seconds` (wall time since this process began to train), and for float16
-`loss_scale` and `skipped_steps` (since the last line). Validations: `step`, `validation_loss` (nats per
+`loss_scale` and `skipped_steps` (since the last line); `rows_digest` of all rows up to this step (`consumption`).
+Validations: `step`, `validation_loss` (nats per
 predicted token), `validation_tokens`.
 """
 
@@ -29,32 +30,36 @@ LOG_NAME = "train_log.jsonl"
 class TrainLog:
     """Collects step results without waiting for them; reads them when a line is due."""
 
-    def __init__(self, path: Path, first_step: int, config: TrainConfig):
+    def __init__(self, path: Path | None, first_step: int, config: TrainConfig):
         """Opens the log for appending.
 
         Args:
           path: of `train_log.jsonl`; lines of steps beyond `first_step`, left by a run that was stopped, are removed.
+            None: nothing is written or shown, since another process does.
           first_step: updates made before this process began.
         """
         self._path = path
         self._config = config
         self._pending: list[StepResult] = []
-        self._tokens = _keep_until(path, first_step)
+        self._tokens = _keep_until(path, first_step) if path is not None else 0
+        self._rows_digest = ""
         self._started = self._window_started = time.monotonic()
         self._pause_s = self._wait_s = 0.0
         self._is_first = True
         self._num_untimed = 0  # pending results whose time is not in the window
 
-    def step(self, step: int, result: StepResult, input_wait_s: float) -> None:
+    def step(self, step: int, result: StepResult, input_wait_s: float, rows_digest: str) -> None:
         """Takes the result of update number `step`; writes a line every `log_every` steps and after the last.
 
         Args:
           input_wait_s: seconds that the step waited for its rows.
+          rows_digest: of all rows up to this step.
 
         Raises:
           TrainingError: a gradient was not finite, and not for want of a smaller loss scale.
         """
         self._pending.append(result)
+        self._rows_digest = rows_digest
         if self._is_first:  # it compiles, which says nothing of the speed
             self._is_first = False
             float(result.loss)
@@ -88,12 +93,13 @@ class TrainLog:
             "tokens_per_s": sum(timed) / window_s if timed else None,
             "input_wait": min(1.0, self._wait_s / window_s) if timed else None,
             "seconds": now - self._started,
+            "rows_digest": self._rows_digest,
         }
         if self._config.precision == "float16":
             line |= {"loss_scale": float(results[-1].loss_scale), "skipped_steps": finite.count(False)}
         self._write(line)
         eta_s = (self._config.steps - step) * window_s / len(timed) if timed else None
-        emit(
+        self._show(
             "training_step",
             step=step,
             total_steps=self._config.steps,
@@ -125,13 +131,19 @@ class TrainLog:
         """Writes a validation's line; its time does not count into the speed of training."""
         self._pause_s += seconds
         self._write({"step": step, "validation_loss": loss, "validation_tokens": tokens})
-        emit("validation", step=step, loss=loss, bits_per_byte=None)
+        self._show("validation", step=step, loss=loss, bits_per_byte=None)
 
     def pause(self, seconds: float) -> None:
         """Takes time that was not spent on training out of the speed."""
         self._pause_s += seconds
 
+    def _show(self, kind: str, **fields: Any) -> None:
+        if self._path is not None:
+            emit(kind, **fields)
+
     def _write(self, line: dict[str, Any]) -> None:
+        if self._path is None:
+            return
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

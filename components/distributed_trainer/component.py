@@ -1,7 +1,7 @@
 """DistributedTrainer: TFX's Trainer, fed with packed rows.
 
-Its executor prepares the arguments of TFX's trainer contract (`FnArgs`) and calls the same `run_fn`
-that a worker process calls.
+Its executor makes a job of its artifacts and gives it to a launcher; every process that the launcher starts
+calls the same `trainer_module.run.run_fn`, with the arguments of TFX's trainer contract that it needs.
 """
 
 import json
@@ -13,7 +13,7 @@ from tfx.types import channel, component_spec, standard_artifacts
 from components.distributed_trainer.executor import Executor
 from components.sequence_packer.artifact import PackedRows
 from foundation.source_hash import source_hash
-from trainer_module.config import ModelConfig, TrainConfig
+from trainer_module.config import DistributionConfig, ModelConfig, TrainConfig
 
 _CODE = ("components/distributed_trainer", "trainer_module", "foundation")
 """The code that decides the model: a change in it must not be served from the cache."""
@@ -25,6 +25,7 @@ class DistributedTrainerSpec(component_spec.ComponentSpec):
     PARAMETERS: ClassVar = {
         "model_config": component_spec.ExecutionParameter(type=str),
         "train_config": component_spec.ExecutionParameter(type=str),
+        "distribution_config": component_spec.ExecutionParameter(type=str),
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
         "code_hash": component_spec.ExecutionParameter(type=str),
     }
@@ -50,6 +51,7 @@ class DistributedTrainer(base_component.BaseComponent):
         transform_graph: channel.BaseChannel,
         model_config: ModelConfig,
         train_config: TrainConfig,
+        distribution_config: DistributionConfig,
         checkpoint_root: str,
     ):
         """Makes the component.
@@ -57,7 +59,8 @@ class DistributedTrainer(base_component.BaseComponent):
         Args:
           rows: SequencePacker's rows, with the splits `train` and `eval`.
           transform_graph: Transform's graph, whose assets hold the tokenizer.
-          model_config, train_config: sections of the configuration; kept as JSON in the execution's properties.
+          model_config, train_config, distribution_config: sections of the configuration; kept as JSON in the
+            execution's properties.
           checkpoint_root: folder in which trainings keep checkpoints across runs.
         """
         super().__init__(
@@ -66,6 +69,7 @@ class DistributedTrainer(base_component.BaseComponent):
                 transform_graph=transform_graph,
                 model_config=json.dumps(model_config.model_dump(), sort_keys=True),
                 train_config=json.dumps(train_config.model_dump(), sort_keys=True),
+                distribution_config=json.dumps(distribution_config.model_dump(), sort_keys=True),
                 checkpoint_root=checkpoint_root,
                 code_hash=source_hash(*_CODE),
                 model=channel.Channel(type=standard_artifacts.Model),

@@ -1,20 +1,27 @@
-"""Executor of DistributedTrainer: from artifacts to `run_fn`'s arguments."""
+"""Executor of DistributedTrainer: from artifacts to a job, and to the launcher that does it."""
 
 import json
 import os
 from typing import Any
 
 from tfx import types
-from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
+from components.distributed_trainer.launcher import InProcess, Job, Launcher
+from components.distributed_trainer.local_launcher import LocalLauncher
+from foundation.errors import ConfigError
 from foundation.transform_graph import tokenizer_path
+from trainer_module.config import DistributionConfig
+from trainer_module.replicas import CLUSTER_VARIABLE
+
+RESTARTS = "restarts"
+"""Custom property of the model: how often its training had to start again in this run."""
 
 
 class Executor(base_executor.BaseExecutor):
-    """Trains in this process."""
+    """Trains, in this process or in others."""
 
     def Do(
         self,
@@ -25,35 +32,48 @@ class Executor(base_executor.BaseExecutor):
         """Trains and exports.
 
         Raises:
-          TrainingError: as `trainer_module.training.train`.
+          TokenmillError: as `Launcher.run`.
         """
-        # Imported here: a process that only makes or compiles the graph has no use for TensorFlow's start-up.
-        from trainer_module.run import run_fn
+        distribution = DistributionConfig.model_validate(json.loads(exec_properties["distribution_config"]))
+        outcome = launcher_of(distribution).run(job_of(input_dict, output_dict, exec_properties))
+        artifact_utils.get_single_instance(output_dict["model"]).set_int_custom_property(RESTARTS, outcome.restarts)
 
-        run_fn(fn_args_of(input_dict, output_dict, exec_properties))
+
+def launcher_of(distribution: DistributionConfig) -> Launcher:
+    """The launcher that a configuration asks for.
+
+    Where a cluster manager has given this process its place in a cluster, by TF_CONFIG, it is one of the workers
+    itself, and starts none.
+    """
+    if distribution.strategy == "multi_worker" and CLUSTER_VARIABLE in os.environ:
+        return InProcess()
+    kind = distribution.resolved_launcher
+    if kind == "local":
+        return LocalLauncher(distribution)
+    if kind == "kubernetes":
+        raise ConfigError("distribution.launcher: kubernetes cannot be had yet; set local")
+    return InProcess()
 
 
-def fn_args_of(
+def job_of(
     input_dict: dict[str, list[types.Artifact]],
     output_dict: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
-) -> FnArgs:
-    """TFX's trainer arguments, as `trainer_module.run.run_fn` takes them."""
+) -> Job:
+    """What is to be trained on what, and where the results go."""
     rows = artifact_utils.get_single_instance(input_dict["rows"])
     graph = artifact_utils.get_single_instance(input_dict["transform_graph"])
     model = artifact_utils.get_single_instance(output_dict["model"])
     run = artifact_utils.get_single_instance(output_dict["model_run"])
-    train_config = json.loads(exec_properties["train_config"])
-    return FnArgs(
+    return Job(
         train_files=[os.path.join(rows.uri, "Split-train")],
         eval_files=[os.path.join(rows.uri, "Split-eval")],
-        train_steps=train_config["steps"],
-        transform_graph_path=graph.uri,
         serving_model_dir=path_utils.serving_model_dir(model.uri),
         model_run_dir=run.uri,
         custom_config={
             "model": json.loads(exec_properties["model_config"]),
-            "train": train_config,
+            "train": json.loads(exec_properties["train_config"]),
+            "distribution": json.loads(exec_properties["distribution_config"]),
             "tokenizer": str(tokenizer_path(graph.uri)),
             "checkpoint_root": exec_properties["checkpoint_root"],
             "code_hash": exec_properties["code_hash"],

@@ -4,13 +4,11 @@ Its parent (`supervisor`) sends its output to the log and follows its events. It
 """
 
 import argparse
-import ctypes
-import os
-import signal
 import sys
 
 from foundation.errors import PipelineError
 from foundation.events import emit
+from foundation.processes import die_with_parent
 from runners.local.failure import explain
 
 
@@ -37,15 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
         return exit_code
     emit("run_finished", ok=True)
     return 0
-
-
-def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies, however it dies."""
-    pr_set_pdeathsig = 1
-    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL) != 0:
-        raise PipelineError(f"prctl failed: {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it died before the call
-        sys.exit(1)
 
 
 def _run(options: argparse.Namespace) -> None:

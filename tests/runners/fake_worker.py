@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from foundation.events import emit
-from runners.local.worker import die_with_parent
+from foundation.processes import die_with_parent
 
 
 def main() -> None:

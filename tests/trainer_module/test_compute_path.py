@@ -15,7 +15,7 @@ def measured(monkeypatch):
     asked = []
 
     def set_seconds(seconds_of):
-        def measure(model_config, config, ways):
+        def measure(model_config, config, ways, num_rows):
             asked.append(ways)
             return [seconds_of[way] for way in ways]
 
@@ -27,7 +27,7 @@ def measured(monkeypatch):
 
 def choose(tiny, folder, **settings):
     folder.mkdir(parents=True, exist_ok=True)
-    chosen = compute_path.choose(tiny, TrainConfig(**{"steps": 1000, **settings}), folder)
+    chosen = compute_path.choose(tiny, TrainConfig(**{"steps": 1000, **settings}), folder, 4)
     return chosen.compile, chosen.precision
 
 
@@ -64,7 +64,7 @@ def test_a_short_training_is_not_measured(tiny, tmp_path, measured):
 
 def test_it_really_measures(tiny):
     config = TrainConfig(global_batch_size=4, num_microbatches=2)
-    seconds = compute_path.measure(tiny, config, [("fused", "float32"), ("graph", "bfloat16")])
+    seconds = compute_path.measure(tiny, config, [("fused", "float32"), ("graph", "bfloat16")], 2)
     assert len(seconds) == 2 and all(0 < value < 60 for value in seconds)
 
 

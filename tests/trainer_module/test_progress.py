@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trainer_module.test_training import losses_of, rows, train  # noqa: F401 - a fixture
-from trainer_module import training
+from trainer_module import joining, training
 from trainer_module.config import TrainConfig
 from trainer_module.progress import Progress
 from trainer_module.train_log import read_train_log
@@ -52,14 +52,14 @@ def test_a_budget_counts_over_restarts(tiny, rows, tmp_path, monkeypatch):  # no
     with pytest.raises(RuntimeError):
         train(tiny, rows, tmp_path)
     monkeypatch.undo()
-    resume = training._resume
+    restore = joining._restore
 
     def watched(*arguments):
-        step, progress = resume(*arguments)
+        step, progress = restore(*arguments)
         progresses.append((step, progress))
         return step, progress
 
-    monkeypatch.setattr(training, "_resume", watched)
+    monkeypatch.setattr(joining, "_restore", watched)
     trained = train(tiny, rows, tmp_path)
     ((step, progress),) = progresses
     lines = {line["step"]: line for line in read_train_log(trained.log_path) if "tokens" in line}

@@ -4,7 +4,7 @@ import json
 
 from tfx.types import standard_artifacts
 
-from components.distributed_trainer.executor import fn_args_of
+from components.distributed_trainer.executor import job_of
 from components.sequence_packer.artifact import PackedRows
 
 
@@ -18,7 +18,7 @@ def test_arguments_name_the_places_of_the_artifacts(tmp_path):
     asset = tmp_path / "transform_fn" / "assets" / "spm"
     asset.parent.mkdir(parents=True)
     asset.touch()
-    arguments = fn_args_of(
+    arguments = job_of(
         {
             "rows": artifact(PackedRows, "/a/rows"),
             "transform_graph": artifact(standard_artifacts.TransformGraph, str(tmp_path)),
@@ -30,18 +30,19 @@ def test_arguments_name_the_places_of_the_artifacts(tmp_path):
         {
             "model_config": json.dumps({"width": 32}),
             "train_config": json.dumps({"steps": 7}),
+            "distribution_config": json.dumps({"num_workers": 1}),
             "checkpoint_root": "/checkpoints",
             "code_hash": "0",
         },
     )
     assert arguments.train_files == ["/a/rows/Split-train"]
     assert arguments.eval_files == ["/a/rows/Split-eval"]
-    assert arguments.train_steps == 7
     assert arguments.serving_model_dir == "/a/model/Format-Serving"
     assert arguments.model_run_dir == "/a/run"
     assert arguments.custom_config == {
         "model": {"width": 32},
         "train": {"steps": 7},
+        "distribution": {"num_workers": 1},
         "tokenizer": str(asset),
         "checkpoint_root": "/checkpoints",
         "code_hash": "0",
