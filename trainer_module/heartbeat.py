@@ -2,7 +2,8 @@
 
 `TOKENMILL_HEARTBEAT` names a file; while it is set, a thread rewrites the file every second with one JSON
 object: `time` (now, seconds since the epoch), `phase`, `step`, and `moved`, when the last of those changed.
-A process that was stopped or has died beats no more; one that hangs beats, but does not move.
+A process that was stopped or has died beats no more; one that hangs beats, but does not move. While it looks for
+the others (`joining`) it does not beat either: TensorFlow waits for them and holds Python's lock.
 """
 
 import contextlib
@@ -43,14 +44,18 @@ class _Heart:
 
     def __init__(self) -> None:
         self.phase, self.step, self.moved = STARTING, 0, time.time()
+        self.path: Path | None = None
+        self._lock = threading.Lock()
 
-    def write(self, path: Path) -> None:
+    def write(self) -> None:
+        if self.path is None:
+            return
         beat = Beat(time.time(), self.phase, self.step, self.moved)
-        staged = path.with_suffix(".new")
+        staged = self.path.with_suffix(".new")
         # A full disk is no reason to end a training: the beats stop, and who listens decides.
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             staged.write_text(json.dumps(beat._asdict()), encoding="utf-8")
-            staged.replace(path)
+            staged.replace(self.path)
 
 
 _heart = _Heart()
@@ -58,7 +63,10 @@ _heart = _Heart()
 
 def move(phase: str, step: int = 0) -> None:
     """Says how far this process is."""
+    is_news = phase != _heart.phase
     _heart.phase, _heart.step, _heart.moved = phase, step, time.time()
+    if is_news:  # at once: what follows may hold Python's lock
+        _heart.write()
 
 
 @contextlib.contextmanager
@@ -68,12 +76,12 @@ def beating() -> Iterator[None]:
     if not name:
         yield
         return
-    path, ended = Path(name), threading.Event()
+    _heart.path, ended = Path(name), threading.Event()
 
     def beat() -> None:
-        _heart.write(path)
+        _heart.write()
         while not ended.wait(_PERIOD_S):
-            _heart.write(path)
+            _heart.write()
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -82,7 +90,7 @@ def beating() -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        _heart.write(path)
+        _heart.write()
 
 
 def read_beat(path: Path) -> Beat | None:

@@ -11,8 +11,8 @@ from types import FrameType
 def stop_requests() -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether this process was sent SIGTERM inside the block.
 
-    A second one ends the process as if nothing had been installed. After TensorFlow's strategy is made, which
-    installs a handler of its own. In a thread, where Python installs none, nothing is ever asked.
+    More of them change nothing: whoever loses patience sends SIGKILL. To be installed after TensorFlow's strategy is
+    made, which installs a handler of its own. In a thread, where Python installs none, nothing is ever asked.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -21,7 +21,6 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     before = signal.signal(signal.SIGTERM, ask)
     try:

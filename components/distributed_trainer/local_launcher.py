@@ -43,7 +43,8 @@ class LocalLauncher:
         """
         self._config = config
         self._module = module
-        self._group: WorkerGroup | None = None
+        self.group: WorkerGroup | None = None
+        """The workers of now; None between two attempts."""
         self._stop = threading.Event()
 
     def run(self, job: Job) -> Outcome:
@@ -58,11 +59,11 @@ class LocalLauncher:
             restarts = 0
             while True:
                 with WorkerGroup(self._module, path, self._config) as group:
-                    self._group = group
+                    self.group = group
                     if self._stop.is_set():
                         group.ask_to_stop()
                     failure = group.wait()
-                    self._group = None
+                    self.group = None
                 if failure is None:
                     return Outcome(restarts)
                 error = _error_of(failure, restarts)
@@ -91,8 +92,8 @@ class LocalLauncher:
 
         def stop(number: int, frame: FrameType | None) -> None:
             self._stop.set()
-            if self._group is not None:
-                self._group.ask_to_stop()
+            if self.group is not None:
+                self.group.ask_to_stop()
 
         before = signal.signal(signal.SIGTERM, stop)
         try:

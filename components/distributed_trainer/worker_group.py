@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeGuard
 
 from foundation.errors import PeerLostError, PreemptedError
 from foundation.events import EVENTS_VARIABLE
@@ -123,7 +123,7 @@ class WorkerGroup:
         beats = self._beats()
         alive = [rank for rank, process in enumerate(self._processes) if process.poll() is None]
         if now - self._started > self._config.startup_timeout_s:
-            begun = [beat is not None and beat.phase not in (heartbeat.STARTING, heartbeat.JOINING) for beat in beats]
+            begun = [_should_beat(beat) for beat in beats]
             missing = [rank for rank in alive if (beat := beats[rank]) is None or beat.phase == heartbeat.STARTING]
             limit = f"within distribution.startup_timeout_s {self._config.startup_timeout_s:g}"
             if not all(begun) and missing:
@@ -133,9 +133,9 @@ class WorkerGroup:
                 return Failure(None, f"the workers did not find each other {limit}", 1)
         for rank in alive:
             beat = beats[rank]
-            if beat is not None and now - beat.time > self._config.heartbeat_timeout_s:
+            if _should_beat(beat) and now - beat.time > self._config.heartbeat_timeout_s:
                 return self._silent(rank, now - beat.time)
-        moved = [beat.moved for beat in beats if beat is not None and beat.phase not in (heartbeat.STARTING,)]
+        moved = [beat.moved for beat in beats if _should_beat(beat)]
         if alive and moved and now - max(moved) > self._config.step_timeout_s:
             return Failure(
                 None, f"no worker has got further within distribution.step_timeout_s {self._config.step_timeout_s:g}", 1
@@ -157,7 +157,7 @@ class WorkerGroup:
             if codes[first] == PeerLostError.exit_code:
                 for rank in left:
                     beat = self._beats()[rank]
-                    if beat is not None and time.time() - beat.time > _STALE_S:
+                    if _should_beat(beat) and time.time() - beat.time > _STALE_S:
                         return self._silent(rank, time.time() - beat.time)
             if not left or time.time() > deadline:
                 return self._failure_of(first)
@@ -206,6 +206,11 @@ class WorkerGroup:
             for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
                 environment.setdefault(name, threads)
         return environment
+
+
+def _should_beat(beat: heartbeat.Beat | None) -> TypeGuard[heartbeat.Beat]:
+    """Whether the worker has found the others; before that its beats may stop (`trainer_module.heartbeat`)."""
+    return beat is not None and beat.phase not in (heartbeat.STARTING, heartbeat.JOINING)
 
 
 def _ticks() -> Iterator[None]:

@@ -1,10 +1,14 @@
-"""A worker that only trains, and, as the chief, leaves its variables in `FOLDER/trained.npz`: no model is exported.
+"""A worker that only trains: no model is exported.
 
-Its job is that of `trainer_module.worker`. `custom_config` may ask for trouble: `late_rank` and `late_s`, a worker
-that starts so much later; `absent_rank`, one that never does; `nan_rank` and `nan_step`, a gradient that is not
-finite in one worker.
+Its job is that of `trainer_module.worker`. Every worker leaves a digest of its weights in `weights-RANK.txt`, the
+chief its variables in `trained.npz` and the number of collectives of a step in `collectives.txt`. `custom_config`
+may ask for trouble: `pause_s` after every step; `late_rank` and `late_s`, a worker that starts so much later;
+`absent_rank`, one that never does; `error_rank` and `error_step`, an error of
+one worker; `bad_rank` and `bad_step`, a gradient that is not finite in one worker.
 """
 
+import hashlib
+import json
 import os
 import sys
 import time
@@ -14,8 +18,6 @@ from trainer_module import worker
 
 
 def _run(job):
-    import json
-
     settings = job["custom_config"]
     rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if "TF_CONFIG" in os.environ else 0
     if settings.get("late_rank") == rank:
@@ -33,9 +35,12 @@ def _run(job):
     replicas = make_replicas(DistributionConfig.model_validate(settings["distribution"]))
     replicas.barrier()
     heartbeat.move(heartbeat.FORMED)
-    if settings.get("nan_rank") == rank:
-        _spoil(settings["nan_step"])
+    if settings.get("bad_rank") == rank:
+        _spoil_gradients(settings["bad_step"])
+    _after_steps(settings.get("pause_s", 0), settings["error_step"] if settings.get("error_rank") == rank else None)
+    steps = _remember_train_step()
     (train_rows,), (eval_rows,) = job["train_files"], job["eval_files"]
+    out = Path(job["model_run_dir"])
     trained = training.train(
         ModelConfig.model_validate(settings["model"]),
         TrainConfig.model_validate(settings["train"]),
@@ -46,32 +51,69 @@ def _run(job):
         replicas,
         settings.get("stop_after"),
     )
+    values = {name: variable.numpy() for name, variable in trained.state.variables().items()}
+    digest = hashlib.sha256(b"".join(values[name].tobytes() for name in sorted(values))).hexdigest()
+    (out / f"weights-{rank}.txt").write_text(digest)
     if replicas.is_chief:
-        values = {name: variable.numpy() for name, variable in trained.state.variables().items()}
-        np.savez(Path(job["model_run_dir"]) / "trained.npz", loss=trained.validation_loss, **values)
+        np.savez(out / "trained.npz", loss=trained.validation_loss, **values)
+        (out / "collectives.txt").write_text(str(_count_collectives(steps[0])))
     replicas.barrier()
 
 
-def _spoil(step):
-    """Makes the gradients of one step infinite here: by a scale, as an overflow would."""
+def _after_steps(pause_s, error_step):
+    from trainer_module.train_log import TrainLog
+
+    original = TrainLog.step
+
+    def step(self, number, *arguments):
+        original(self, number, *arguments)
+        time.sleep(pause_s)
+        if number == error_step:
+            raise RuntimeError("out of paper")
+
+    TrainLog.step = step
+
+
+def _remember_train_step():
+    from trainer_module import training
+
+    made, original = [], training.make_train_step
+
+    def make(*arguments):
+        made.append(original(*arguments))
+        return made[-1]
+
+    training.make_train_step = make
+    return made
+
+
+def _count_collectives(train_step):
+    """Of one step, those inside its loops counted once for each place in the graph: outside of loops, and inside."""
+    graph = train_step.function.get_concrete_function().graph.as_graph_def()
+    outside = sum(node.op.startswith("CollectiveReduce") for node in graph.node)
+    inside = sum(
+        node.op.startswith("CollectiveReduce") for function in graph.library.function for node in function.node_def
+    )
+    return [outside, inside]
+
+
+def _spoil_gradients(step):
+    """Makes the gradients of one step infinite in this worker."""
+    import tensorflow as tf
+
     from trainer_module import step as step_module
-
-    original = step_module.accumulate
-
-    def spoilt(config, train, params, token_ids, segment_ids, factor=1.0, dropout_seed=None, **more):
-        import tensorflow as tf
-
-        sums = original(config, train, params, token_ids, segment_ids, factor, dropout_seed, **more)
-        bad = tf.where(spoilt.step.value() == step - 1, float("inf"), 0.0)
-        return sums._replace(gradients={name: value + bad for name, value in sums.gradients.items()})
-
     from trainer_module.state import TrainState
 
-    make = TrainState.__init__
+    accumulate, make, states = step_module.accumulate, TrainState.__init__, []
 
     def remembered(self, *arguments):
         make(self, *arguments)
-        spoilt.step = self.step
+        states.append(self)
+
+    def spoilt(*arguments, **more):
+        sums = accumulate(*arguments, **more)
+        bad = tf.where(tf.equal(states[-1].step.read_value(), step - 1), float("inf"), 0.0)
+        return sums._replace(gradients={name: value + bad for name, value in sums.gradients.items()})
 
     TrainState.__init__ = remembered
     step_module.accumulate = spoilt
