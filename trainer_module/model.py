@@ -215,17 +215,52 @@ def normalize(
     return norm(hidden, scale, params[f"{name}/bias"])
 
 
+# The norms' gradients are written down, for more than speed: the stream has two uses then, norm and residual. With
+# three, their gradients would meet in one AddN, which adds in the order in which it finds memory to reuse, and so
+# not always in the same one: a graph would not give the same bits twice.
+
+
 def _layer_norm(hidden: tf.Tensor, scale: tf.Tensor, bias: tf.Tensor, epsilon: float) -> tf.Tensor:
-    wide = tf.cast(hidden, tf.float32)
-    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    return tf.cast(wide * tf.math.rsqrt(variance + epsilon) * scale + bias, hidden.dtype)
+    @tf.custom_gradient
+    def norm(hidden: tf.Tensor, scale: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        wide = tf.cast(hidden, tf.float32)
+        centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True) + epsilon)
+        normal = centered * inverse
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = upstream * scale
+            away = scaled - tf.reduce_mean(scaled, axis=-1, keepdims=True)
+            gradient = (away - normal * tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)) * inverse
+            return tf.cast(gradient, hidden.dtype), _over_rows(upstream * normal), _over_rows(upstream)
+
+        return tf.cast(normal * scale + bias, hidden.dtype), backward
+
+    return norm(hidden, scale, bias)
 
 
 def _root_mean_square_norm(features: tf.Tensor, scale: tf.Tensor, epsilon: float) -> tf.Tensor:
-    wide = tf.cast(features, tf.float32)
-    mean_square = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    return tf.cast(wide * tf.math.rsqrt(mean_square + epsilon) * scale, features.dtype)
+    @tf.custom_gradient
+    def norm(features: tf.Tensor, scale: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        wide = tf.cast(features, tf.float32)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True) + epsilon)
+        normal = wide * inverse
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = upstream * scale
+            gradient = (scaled - normal * tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)) * inverse
+            return tf.cast(gradient, features.dtype), _over_rows(upstream * normal)
+
+        return tf.cast(normal * scale, features.dtype), backward
+
+    return norm(features, scale)
+
+
+def _over_rows(values: tf.Tensor) -> tf.Tensor:
+    """[..., D] -> [D], summed."""
+    return tf.reduce_sum(tf.reshape(values, [-1, values.shape[-1]]), axis=0)
 
 
 def head_weights(config: ModelConfig, params: Params) -> tf.Tensor:
