@@ -180,7 +180,7 @@ class _Kill(threading.Thread):
         # The log's lines after the checkpoint are dropped by the new workers; then new ones come.
         resumed = max(self.checkpoints, default=0)
         while not self._ended.wait(_LOOK_EVERY_S):
-            if max(self._training.lines(), default=0) <= resumed or self._training.launcher.group is None:
+            if max(self._training.lines(), default=0) <= resumed:
                 break
         while not self._ended.wait(_LOOK_EVERY_S):
             if max(self._training.lines(), default=0) > resumed:
