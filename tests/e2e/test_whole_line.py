@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -287,6 +288,25 @@ def test_ingesting_the_same_again_changes_nothing(line):
     sources = [str(stdlib / name) for name in ("json", "email", "urllib", "collections", "html")]
     assert "up to date" in tokenmill(line.folder, "ingest", *sources, "--out", "data")
     assert [path.name for path in (line.folder / "data").glob("span-*")] == ["span-1"]
+
+
+def test_two_workers_train_what_one_did_and_a_killed_one_changes_nothing(line):
+    """The rows and losses of the first run; then the resume, proven on this configuration."""
+    arguments = ("--config", "tiny.yaml", "--set", "train.seed=1", "--set", "train.log_every=1")
+    workers = ("--set", "distribution.strategy=multi_worker", "--set", "distribution.num_workers=2")
+    logs = []
+    for distribution in ((), workers):
+        # A training that has ended would not be repeated: each begins with none.
+        shutil.rmtree(line.folder / "runs/tiny/checkpoints")
+        tokenmill(line.folder, "run", *arguments, *distribution, "--to", "DistributedTrainer")
+        (log,) = (line.folder / "runs/tiny/checkpoints").glob("*/train_log.jsonl")
+        logs.append([json.loads(text) for text in log.read_text().splitlines()])
+    one, two = ([entry for entry in log if "loss" in entry] for log in logs)
+    assert [entry["rows_digest"] for entry in one] == [entry["rows_digest"] for entry in two]
+    assert [entry["loss"] for entry in one] == pytest.approx([entry["loss"] for entry in two], abs=1e-5)
+    proof = tokenmill(line.folder, "verify-resume", *arguments, *workers, "--kill-at", "5")
+    assert "The training that was killed is, bit for bit, the one that was not." in proof
+    assert "after step 10" in proof
 
 
 def test_a_failing_component_is_named_with_cause_and_log(line):
