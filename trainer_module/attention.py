@@ -107,15 +107,15 @@ def cached_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible
 
     Args:
       query: [B, T, H, E].
-      key, value: [B, S, K, E].
+      key, value: [B, K, S, E]: by head, so that a step over a long cache need not turn it.
       visible: [B, T, S] bool.
 
     Returns:
       [B, T, H, E].
     """
-    queries = _by_head(query, key.shape[2])
-    weights = _weights(_rows(queries), _by_kv_head(key), visible)
-    return _by_position(tf.reshape(tf.matmul(weights, _by_kv_head(value)), tf.shape(queries)))
+    queries = _by_head(query, key.shape[1])
+    weights = _weights(_rows(queries), key, visible)
+    return _by_position(tf.reshape(tf.matmul(weights, value), tf.shape(queries)))
 
 
 def _forward(
