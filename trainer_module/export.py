@@ -49,7 +49,7 @@ first. Beside it in `assets.extra`: `tokenmill.json` (configuration, what its tr
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,11 @@ _IDS = tf.TensorSpec([None, None], tf.int32, "token_ids")
 
 
 class ExportedModel(tf.Module):
-    """Weights, tokenizer and the functions that serve them."""
+    """Weights, tokenizer and the functions that serve them.
+
+    The functions are plain methods, made graphs by `signatures`: attributes that are graphs would be traced and saved
+    a second time beside them, which doubles the file and the time to write and load it.
+    """
 
     def __init__(self, config: ModelConfig, params: Mapping[str, tf.Tensor], tokenizer_model: bytes):
         super().__init__(name="tokenmill")
@@ -100,26 +104,22 @@ class ExportedModel(tf.Module):
     def _params(self) -> dict[str, tf.Tensor]:
         return {name: tf.convert_to_tensor(weight) for name, weight in zip(self._names, self._weights, strict=True)}
 
-    @tf.function(autograph=False)
     def generate(self, prompt: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Continues prompts [B]."""
         prompt_ids, settings_of_rows = self._request(prompt, settings)
         return self._answer(generation.generate(self._config, self._params, prompt_ids, settings_of_rows))
 
-    @tf.function(autograph=False)
     def prefill(self, prompt: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:
         """Reads prompts [B]; the state from which `decode` goes on."""
         prompt_ids, settings_of_rows = self._request(prompt, settings)
         state = generation.prefill(self._config, self._params, prompt_ids, settings_of_rows)
         return {**_as_tensors(state), "finish_reason": _finish_reason(state)}
 
-    @tf.function(autograph=False)
     def decode(self, num_steps: tf.Tensor, **tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         """Makes up to `num_steps` more tokens a row."""
         state = generation.decode(self._config, self._params, _as_state(self._config, tensors), num_steps)
         return {**_as_tensors(state), **self._answer(state)}
 
-    @tf.function(autograph=False)
     def score(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """How well the model predicts whole documents [B]; sums, so that they can be added up before dividing."""
         scores = scoring.score(self._config, self._params, self._tokenizer.document(text))
@@ -130,7 +130,6 @@ class ExportedModel(tf.Module):
             "num_bytes": tf.cast(tf.strings.length(text), tf.int64),
         }
 
-    @tf.function(autograph=False)
     def logits(self, token_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Logits of what follows each token of the texts [B, N]."""
         length = tf.shape(token_ids)[1]
@@ -147,13 +146,11 @@ class ExportedModel(tf.Module):
         hidden = model.hidden_states(self._config, self._params, padded, tf.ones_like(padded))
         return {"logits": model.output_logits(self._config, self._params, hidden[:, :length])}
 
-    @tf.function(autograph=False)
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Ids of the texts [B] as the trainer saw them: bos, pieces, eos."""
         ids = self._tokenizer.document(text)
         return {"token_ids": ids.to_tensor(PAD_ID), "num_tokens": tf.cast(ids.row_lengths(), tf.int32)}
 
-    @tf.function(autograph=False)
     def detokenize(self, token_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """The texts [B] of ids [B, N]."""
         with tf.control_dependencies(self._known(token_ids)):
@@ -163,14 +160,15 @@ class ExportedModel(tf.Module):
         """By name, as they are exported."""
         prompt = tf.TensorSpec([None], tf.string, "prompt")
         num_steps = tf.TensorSpec([], tf.int32, NUM_STEPS)
+        request = {"prompt": prompt, **_SAMPLING_SPECS}
         return {
-            "serving_default": self.generate.get_concrete_function(prompt=prompt, **_SAMPLING_SPECS),
-            "prefill": self.prefill.get_concrete_function(prompt=prompt, **_SAMPLING_SPECS),
-            "decode": self.decode.get_concrete_function(num_steps=num_steps, **_state_specs(self._config)),
-            "score": self.score.get_concrete_function(text=_TEXT),
-            "logits": self.logits.get_concrete_function(token_ids=_IDS),
-            "tokenize": self.tokenize.get_concrete_function(text=_TEXT),
-            "detokenize": self.detokenize.get_concrete_function(token_ids=_IDS),
+            "serving_default": _graph(self.generate, request),
+            "prefill": _graph(self.prefill, request),
+            "decode": _graph(self.decode, {NUM_STEPS: num_steps, **_state_specs(self._config)}),
+            "score": _graph(self.score, {"text": _TEXT}),
+            "logits": _graph(self.logits, {"token_ids": _IDS}),
+            "tokenize": _graph(self.tokenize, {"text": _TEXT}),
+            "detokenize": _graph(self.detokenize, {"token_ids": _IDS}),
         }
 
     def _request(self, prompt: tf.Tensor, settings: dict[str, tf.Tensor]) -> tuple[tf.RaggedTensor, Sampling]:
@@ -195,6 +193,12 @@ class ExportedModel(tf.Module):
         size = self._config.vocab_size
         inside = (token_ids >= 0) & (token_ids < size)
         return [tf.debugging.assert_equal(inside, True, f"token_ids must lie between 0 and {size - 1}")]
+
+
+def _graph(
+    function: Callable[..., dict[str, tf.Tensor]], inputs: Mapping[str, tf.TensorSpec]
+) -> tf.types.experimental.ConcreteFunction:
+    return tf.function(function, autograph=False).get_concrete_function(**inputs)
 
 
 def _finish_reason(state: State) -> tf.Tensor:
@@ -250,7 +254,9 @@ def export(
       facts: JSON values that describe the training, kept beside the configuration in `assets.extra/tokenmill.json`.
     """
     exported = ExportedModel(config, params, tokenizer_model)
-    tf.saved_model.save(exported, str(folder), signatures=exported.signatures())
+    # Nobody trains what is served: without the gradients of attention it is smaller.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(exported, str(folder), signatures=exported.signatures(), options=options)
     description = {"model": config.model_dump(), **facts}
     extra = Path(folder) / ASSETS_EXTRA
     extra.mkdir(exist_ok=True)

@@ -241,7 +241,10 @@ class Checks:
     def batched(self) -> str:
         """A row answers the same alone and beside others."""
         prompts = self._prompts()
-        ways = [{"temperature": 0.0}, {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.1}]
+        ways: list[dict[str, Any]] = [
+            {"temperature": 0.0},
+            {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.1},
+        ]
         for how in ways:
             together = self._call("serving_default", **self._request(prompts, **how))
             for row, prompt in enumerate(prompts):
