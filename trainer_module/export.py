@@ -30,7 +30,8 @@ STATE is every input of `decode` but num_steps; a client need not know them, onl
 `prefill` gives finish_reason, too (empty). num_steps is an int32 scalar: tokens to make for each row that has not
 finished. Whatever the cuts, the last `text` equals that of `serving_default`, and the whole costs what it does.
 A text that is not finished ends before a character whose bytes are not all there. Rows of a state may be
-taken out or put together (all first dimensions are B) among states of the same prefill.
+taken out or put together (all first dimensions are B) among states of the same prefill; states of different ones
+have caches of different lengths, so a server does not batch `decode` across them.
 
 `score` reads whole documents in windows of the model's context (`trainer_module.scoring`), every token after
 the first once; its sums add up over documents. It is what TensorFlow Model Analysis reads. `logits` is the
