@@ -233,10 +233,15 @@ def test_rows_of_a_state_can_be_taken_out(signatures):
 
 
 def test_one_graph_for_all_and_none_that_xla_compiles(exported):
-    """So stock TensorFlow Serving, which has XLA off, runs it, and no length costs a compilation."""
+    """So stock TensorFlow Serving, which has XLA off and SentencePiece's ops built in, runs it, and no length costs a
+    compilation."""
     graph = loader_impl.parse_saved_model(str(exported[0])).meta_graphs[0]
     compiled = [function.signature.name for function in graph.graph_def.library.function if _is_compiled(function)]
     assert compiled == []
+    ops = {node.op for function in graph.graph_def.library.function for node in function.node_def}
+    ops |= {node.op for node in graph.graph_def.node}
+    foreign = {op for op in ops if not hasattr(tf.raw_ops, op)}
+    assert foreign == {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
     inputs = graph.signature_def["serving_default"].inputs
     assert set(inputs) == {"prompt", *GOOD}
     assert all([dim.size for dim in info.tensor_shape.dim] == [-1] for info in inputs.values())
