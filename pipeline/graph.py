@@ -2,7 +2,8 @@
 
 documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- ImportSchemaGen)
              CorpusGen, StatisticsGen, ExampleValidator -> CorpusGate, before
-             CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> Evaluator -> RegistryPusher
+             CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> ExportValidator, Evaluator
+             DistributedTrainer, ExportValidator, Evaluator -> RegistryPusher
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ from tfx.types import BaseChannel
 from components.corpus_gate.component import CorpusGate
 from components.distributed_trainer.component import DistributedTrainer
 from components.evaluator.eval_config import make_eval_config
+from components.export_validator.component import ExportValidator
 from components.registry_pusher.component import RegistryPusher
 from components.sequence_packer.component import SequencePacker
 from components.tokenizer.learning import LearningOptions
@@ -89,6 +91,15 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         distribution_config=config.distribution,
         checkpoint_root=str(config.checkpoint_root),
     )
+    export_validator = ExportValidator(
+        model=trainer.outputs["model"],
+        model_run=trainer.outputs["model_run"],
+        examples=corpus_gen.outputs["examples"],
+        rows=packer.outputs["rows"],
+        **config.export.model_dump(),
+        report_dir=str(config.export_folder),
+        title=config.name,
+    )
     evaluator = Evaluator(
         examples=corpus_gen.outputs["examples"],
         model=trainer.outputs["model"],
@@ -102,6 +113,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
     pusher = RegistryPusher(
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=export_validator.outputs["blessing"],
         evaluation=evaluator.outputs["evaluation"],
         rows=packer.outputs["rows"],
         registry_dir=str(config.registry_folder),
@@ -118,6 +130,7 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         transform,
         packer,
         trainer,
+        export_validator,
         evaluator,
         pusher,
     ]

@@ -19,6 +19,7 @@ from trainer_module import attention
 from trainer_module.config import ModelConfig
 from trainer_module.fusion import region
 from trainer_module.recompute import recomputed
+from trainer_module.shapes import reshape, sizes_of
 
 Params = Mapping[str, tf.Tensor]
 Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -153,7 +154,7 @@ def block(
 
     mixed = attend(*project(hidden, params))  # [B, T, H, E]
     heads, head_dim = params["out"].shape[0], params["out"].shape[1]
-    flat = tf.reshape(mixed, tf.concat([tf.shape(mixed)[:2], [heads * head_dim]], axis=0))
+    flat = reshape(mixed, [*sizes_of(mixed)[:2], heads * head_dim])
     out = _with_bias(params, "out", _matmul(flat, tf.reshape(params["out"], [heads * head_dim, config.width])))
     hidden += _dropout(out, config.dropout, _fold_in(dropout_seed, 0))
 
@@ -278,15 +279,14 @@ def _project_heads(inputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """[B, T, D] x [D, heads, E] -> [B, T, heads, E], as one plain matmul."""
     width, heads, head_dim = weights.shape
     flat = _matmul(inputs, tf.reshape(weights, [width, heads * head_dim]))
-    return tf.reshape(flat, tf.concat([tf.shape(inputs)[:2], [heads, head_dim]], axis=0))
+    return reshape(flat, [*sizes_of(inputs)[:2], heads, head_dim])
 
 
 def _matmul(inputs: tf.Tensor, weights: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """[B, T, X] x [X, Y] -> [B, T, Y] in the inputs' dtype; as two dimensions, which every backend does best."""
-    shape = tf.shape(inputs)
     weights = tf.cast(weights, inputs.dtype)
     flat = tf.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), weights, transpose_b=transpose_b)
-    return tf.reshape(flat, [shape[0], shape[1], flat.shape[-1]])
+    return reshape(flat, [*sizes_of(inputs)[:2], flat.shape[-1]])
 
 
 def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
@@ -297,7 +297,7 @@ def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
     # An op of its own, since the gradient of a broadcast sum is slow; it knows only one trailing dimension.
     bias = tf.reshape(tf.cast(bias, features.dtype), [-1])
     flat = tf.reshape(features, [-1, bias.shape[0]])
-    return tf.reshape(tf.nn.bias_add(flat, bias), tf.shape(features))
+    return reshape(tf.nn.bias_add(flat, bias), sizes_of(features))
 
 
 def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:

@@ -24,6 +24,7 @@ COMPONENT_NAMES = (
     "Transform",
     "SequencePacker",
     "DistributedTrainer",
+    "ExportValidator",
     "Evaluator",
     "RegistryPusher",
 )

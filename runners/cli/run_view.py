@@ -111,6 +111,8 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
         console.print(Text.assemble("The model is ", verdict, ": ", "; ".join(summary["reasons"]), "."), soft_wrap=True)
         if not summary["blessed"]:
             console.print("The limit is evaluation.max_bits_per_byte.")
+    if not summary.get("export_valid", True):
+        console.print(Text(f"But {summary['export']}.", style="bold red"), soft_wrap=True)
     if "outcome" in summary:
         console.print(Text(_outcome(summary, state)), soft_wrap=True)
         if summary["outcome"] == "not_blessed" and "model" in summary:

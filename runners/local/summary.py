@@ -6,6 +6,7 @@ from typing import Any
 from tfx.utils import path_utils
 
 from components.evaluator.results import load_results, load_verdict
+from components.export_validator.report import in_words, load_report
 from components.registry_pusher.executor import OUTCOME_KEY
 from runners.local.launcher import Outputs
 
@@ -15,7 +16,8 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
 
     Returns:
       `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `model`: folder of the trained model;
-      `outcome` (of RegistryPusher), `destination`, `version`.
+      `export_valid` and `export` (what ExportValidator found, in one line); `outcome` (of RegistryPusher),
+      `destination`, `version`.
     """
     summary: dict[str, Any] = {}
     evaluator = outputs.get("Evaluator")
@@ -31,6 +33,10 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
     trainer = outputs.get("DistributedTrainer")
     if trainer:
         summary["model"] = path_utils.serving_model_dir(trainer["model"][0].uri)
+    validator = outputs.get("ExportValidator")
+    if validator:
+        found = load_report(validator["blessing"][0].uri)
+        summary |= {"export_valid": found["passed"], "export": in_words(found)}
     pusher = outputs.get("RegistryPusher")
     if pusher:
         pushed = pusher["pushed_model"][0]

@@ -32,6 +32,7 @@ COMPONENTS = [
     "Transform",
     "SequencePacker",
     "DistributedTrainer",
+    "ExportValidator",
     "Evaluator",
     "RegistryPusher",
 ]
@@ -113,20 +114,20 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 11}
+    assert line.after_first == {"COMPLETE": 12}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 11, "CACHED": 11}
+    assert line.after_second == {"COMPLETE": 12, "CACHED": 12}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
-    assert again == {"DistributedTrainer", "Evaluator", "RegistryPusher"}
+    assert again == {"DistributedTrainer", "ExportValidator", "Evaluator", "RegistryPusher"}
     assert said["DistributedTrainer"] == "running (train.steps changed)"
     assert "Pushed as version 2" in line.more
 

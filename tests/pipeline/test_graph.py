@@ -36,8 +36,9 @@ def test_components_and_their_inputs(tmp_path):
         "Transform": {"CorpusGen", "ImportSchemaGen"},
         "SequencePacker": {"Transform"},
         "DistributedTrainer": {"SequencePacker", "Transform"},
+        "ExportValidator": {"CorpusGen", "DistributedTrainer", "SequencePacker"},
         "Evaluator": {"CorpusGen", "DistributedTrainer"},
-        "RegistryPusher": {"DistributedTrainer", "Evaluator", "SequencePacker"},
+        "RegistryPusher": {"DistributedTrainer", "Evaluator", "ExportValidator", "SequencePacker"},
     }
 
 
@@ -92,6 +93,7 @@ def properties(config):
         ({"tokenizer": {"split_digits": True}}, {"Transform"}),
         ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
         ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
+        ({"export": {"max_answer_s": 1.0}}, {"ExportValidator"}),
         ({"registry": {"keep_versions": 3}}, {"RegistryPusher"}),
     ],
 )
@@ -109,6 +111,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("components/tokenizer/learning.py", {"Transform"}),
         ("components/corpus_gate/rules.py", {"CorpusGate"}),
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
+        ("components/export_validator/checks.py", {"ExportValidator"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher"}),
         ("schema/corpus.pbtxt", {"ImportSchemaGen"}),

@@ -129,6 +129,11 @@ METRICS = {
             {"blessed": False, "outcome": "not_blessed", "destination": "", "version": "", "model": "/m"},
             "Nothing was pushed; the registry is as it was.\nTry it all the same: tokenmill generate --model /m",
         ),
+        (
+            {"blessed": True, "export_valid": False, "export": "the export is not valid", "outcome": "not_blessed"}
+            | {"destination": "", "version": ""},
+            "But the export is not valid.\nNothing was pushed; the registry is as it was.",
+        ),
     ],
 )
 def test_the_summary_gives_metrics_verdict_and_place(outcome, expected):
