@@ -48,7 +48,6 @@ first. Beside it in `assets.extra`: `tokenmill.json` (configuration, what its tr
 (SentencePiece) and `checksums.json` (SHA-256 of every other file).
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -56,6 +55,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from foundation.export_files import ASSETS_EXTRA, CHECKSUMS_FILE, sha256_of
 from foundation.special_tokens import PAD_ID
 from trainer_module import generation, model, sampling, scoring
 from trainer_module.config import ModelConfig
@@ -63,12 +63,10 @@ from trainer_module.generation import State
 from trainer_module.sampling import Sampling
 from trainer_module.tokenization import Tokenizer, check_utf8
 
-ASSETS_EXTRA = "assets.extra"
 MODEL_FILE = "tokenmill.json"
 """In `assets.extra`: the model's configuration and what its trainer knew of it."""
 
 TOKENIZER_FILE = "tokenizer.model"
-CHECKSUMS_FILE = "checksums.json"
 
 NUM_STEPS = "num_steps"
 FINISH_REASONS = ("", "eos", "length", "context")
@@ -270,4 +268,4 @@ def export(
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file, by its path relative to `folder`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foundation.errors import ConfigError, ModelError
+from foundation.export_files import check_files
 from runners.cli.options import Overrides
 from runners.cli.quiet import quiet_stderr
 
@@ -49,6 +50,7 @@ def generate(
     folder = Path(model) if model else _newest(str(config), overrides)
     if not (folder / "saved_model.pb").exists():
         raise ModelError(f"{folder}: holds no SavedModel; give the folder that has saved_model.pb")
+    check_files(folder)
     loaded = _load(folder)
     import tensorflow as tf
 

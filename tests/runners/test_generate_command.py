@@ -1,5 +1,7 @@
 """`tokenmill generate`: the answer comes in parts and is the model's whole one."""
 
+import shutil
+
 import pytest
 import tensorflow as tf
 from typer.testing import CliRunner
@@ -77,3 +79,25 @@ def test_a_model_without_the_signatures_is_named(tmp_path):
     result = generate(tmp_path, "--prompt", "a")
     assert type(result.exception).__name__ == "ModelError"
     assert "of an older Tokenmill, or a damaged one" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index", "assets.extra/tokenizer.model"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped byte", "missing"])
+def test_a_damaged_model_is_refused_by_the_name_of_its_file(model, tmp_path, name, damage):
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    file = copy / name
+    content = bytearray(file.read_bytes())
+    if damage == "truncated":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped byte":
+        content[len(content) // 3] ^= 4
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    result = generate(copy, "--prompt", "a")
+    assert type(result.exception).__name__ == "ModelError"
+    assert name in str(result.exception)
+    assert ("holds no SavedModel" if name == "saved_model.pb" and damage == "missing" else "another version") in str(
+        result.exception
+    )
