@@ -11,6 +11,9 @@ from foundation.events import emit
 from foundation.processes import die_with_parent
 from runners.local.failure import explain
 
+_DAMAGED_RECORD = "Not a valid TFRecord"
+"""What Beam's reader says of one."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the pipeline of a configuration; the exit code is that of the error's class."""
@@ -39,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     emit("note", text="starting TensorFlow Extended ...")
+    from ingest.verify import check_shards
     from pipeline.config import load_config
     from pipeline.graph import create_pipeline
     from runners.local.runner import run_pipeline
@@ -52,7 +56,13 @@ def _run(options: argparse.Namespace) -> None:
     for name in (*options.from_nodes, *options.to_nodes):
         if name not in known:
             raise PipelineError(f"no component named {name!r}; known: {', '.join(known)}")
-    outputs = run_pipeline(pipeline, options.from_nodes, options.to_nodes)
+    check_shards(config.documents_folder, config.corpus.span)
+    try:
+        outputs = run_pipeline(pipeline, options.from_nodes, options.to_nodes)
+    except Exception as error:
+        if _DAMAGED_RECORD in str(error):  # and of which file, Beam does not say
+            check_shards(config.documents_folder, config.corpus.span, contents=True)
+        raise
     emit("summary", **summarize(outputs))
 
 
