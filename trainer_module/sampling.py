@@ -16,6 +16,9 @@ from foundation.special_tokens import EOS_ID, NUM_SPECIAL_TOKENS
 _COOLEST = 1e-6
 """A temperature below this picks the likeliest token: the quotient would leave float32."""
 
+FEW = 256
+"""Likeliest tokens among which top-p nearly always ends."""
+
 
 class Sampling(NamedTuple):
     """How each row picks its tokens; every field is [B]."""
@@ -89,29 +92,45 @@ def pick(logits: tf.Tensor, sampling: Sampling, seen: tf.Tensor, number: tf.Tens
         warmth = tf.where(greedy, 1.0, sampling.temperature)[:, None]
         warm = (logits - tf.reduce_max(logits, axis=-1, keepdims=True)) / warmth
         noise = gumbel_noise(sampling.seed, number, logits.shape[-1])
-        limited = tf.reduce_any((sampling.top_k > 0) | (sampling.top_p < 1.0))
-        chosen = tf.cond(
-            limited,
-            lambda: _largest_of_kept(warm, noise, sampling),
-            lambda: tf.argmax(warm + noise, axis=-1, output_type=tf.int32),
+        of_all = tf.argmax(warm + noise, axis=-1, output_type=tf.int32)
+        is_limited = ((sampling.top_k > 0) | (sampling.top_p < 1.0)) & tf.logical_not(greedy)
+        of_kept = tf.cond(
+            tf.reduce_any(is_limited),
+            lambda: _largest_of_kept(warm, noise, sampling, is_limited),
+            lambda: of_all,
         )
-        return tf.where(greedy, likeliest, chosen)
+        return tf.where(greedy, likeliest, tf.where(is_limited, of_kept, of_all))
 
     return tf.cond(tf.reduce_all(greedy), lambda: likeliest, sampled)
 
 
-def _largest_of_kept(warm: tf.Tensor, noise: tf.Tensor, sampling: Sampling) -> tf.Tensor:
-    """The token whose noisy logit is the largest among those that top-k and top-p keep: [B] int32."""
-    vocab = warm.shape[-1]
-    order = tf.argsort(warm, axis=-1, direction="DESCENDING", stable=True)
-    ranked = tf.gather(warm, order, batch_dims=1)
-    ranks = tf.range(vocab)[None, :]
-    most = tf.where(sampling.top_k > 0, sampling.top_k, vocab)[:, None]
-    ranked = tf.where(ranks < most, ranked, -float("inf"))
-    probabilities = tf.nn.softmax(ranked, axis=-1)
-    before = tf.cumsum(probabilities, axis=-1, exclusive=True)  # the token that crosses p has less than p before it
-    top_p = sampling.top_p[:, None]
-    kept = (before < top_p) | (ranks == 0) | (top_p >= 1.0)
+def _largest_of_kept(warm: tf.Tensor, noise: tf.Tensor, sampling: Sampling, is_limited: tf.Tensor) -> tf.Tensor:
+    """The token whose noisy logit is the largest among those that top-k and top-p keep.
+
+    Where the few likeliest of every row hold all that its limits keep, nothing else is sorted: sorting a large
+    vocabulary at every step would cost as much as the model.
+
+    Args:
+      warm: [B, V] logits over the temperature.
+      is_limited: [B] bool; what the others get is of no use.
+
+    Returns:
+      [B] int32.
+    """
+    vocab, few = warm.shape[-1], min(FEW, warm.shape[-1])
+    top_k, top_p = sampling.top_k[:, None], sampling.top_p[:, None]
+    of_all = tf.reduce_logsumexp(warm, axis=-1, keepdims=True)
+    values, order = tf.math.top_k(warm, few)  # of equal ones, the lower id first
+    reached = tf.reduce_sum(tf.exp(values - of_all), axis=-1, keepdims=True)
+    is_enough = tf.where(top_k > 0, top_k <= few, reached >= top_p) | tf.logical_not(is_limited)[:, None]
+    ranked, order = tf.cond(
+        tf.reduce_all(is_enough), lambda: (values, order), lambda: tuple(tf.math.top_k(warm, vocab))
+    )
+    ranks = tf.range(tf.shape(ranked)[1])[None, :]
+    ranked = tf.where((top_k == 0) | (ranks < top_k), ranked, -float("inf"))
+    total = tf.where(top_k > 0, tf.reduce_logsumexp(ranked, axis=-1, keepdims=True), of_all)
+    before = tf.cumsum(tf.exp(ranked - total), axis=-1, exclusive=True)
+    kept = (before < top_p) | (ranks == 0) | (top_p >= 1.0)  # the token that crosses p has less than p before it
     noisy = tf.where(kept, ranked + tf.gather(noise, order, batch_dims=1), -float("inf"))
     best = tf.argmax(noisy, axis=-1, output_type=tf.int32)
     return tf.gather(order, best[:, None], batch_dims=1)[:, 0]

@@ -56,8 +56,8 @@ def main(cases_path: str, report_path: str, *site_packages: str) -> None:
         started = time.monotonic()
         result: dict[str, Any] = {"name": name, "passed": True, "found": "", "example": None}
         try:
-            if name not in ("files", "load") and checks.signatures is None:
-                raise CheckError("not looked at: the model does not load")
+            if name not in ("files", "load") and (checks.signatures is None or checks.context is None):
+                raise CheckError("not looked at: the model does not load, or does not describe itself")
             result["found"] = getattr(checks, name)()
         except CheckError as error:
             result |= {"passed": False, "found": error.found, "example": error.example}
@@ -81,6 +81,7 @@ class Checks:
         self.cases = cases
         self.folder = Path(cases["model"])
         self.tolerance = cases["tolerance"]
+        self.context: Any = None
         self.signatures: Any = None
         self.memory_mib: float | None = None
         self.load_s: float | None = None
@@ -88,14 +89,14 @@ class Checks:
 
     def files(self) -> str:
         """The files are those that the trainer wrote."""
-        expected = json.loads((self.folder / "assets.extra" / "checksums.json").read_text(encoding="utf-8"))
+        extra = self.folder / "assets.extra"
+        self.context = json.loads((extra / "tokenmill.json").read_text(encoding="utf-8"))["model"]["seq_len"]
+        expected = json.loads((extra / "checksums.json").read_text(encoding="utf-8"))
         for name, checksum in expected.items():
             path = self.folder / name
             found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
             if found != checksum:
                 raise CheckError(f"{name} is not what was exported", {"expected": checksum, "found": found})
-        description = json.loads((self.folder / "assets.extra" / "tokenmill.json").read_text(encoding="utf-8"))
-        self.context = description["model"]["seq_len"]
         tokenizer = expected["assets.extra/tokenizer.model"]
         if tokenizer != self.cases["tokenizer_sha256"]:
             raise CheckError(

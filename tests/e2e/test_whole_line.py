@@ -196,6 +196,19 @@ def test_a_model_that_misses_its_threshold_is_not_pushed(line):
     assert versions == {"1", "2", "3"}
 
 
+def test_a_blessed_model_whose_export_fails_a_check_is_not_pushed(line):
+    said = tokenmill(line.folder, "run", "--config", "tiny.yaml", "--set", "export.max_answer_s=1e-6")
+    again = {name for name, text in told(said).items() if text != "cached"}
+    assert again == {"ExportValidator", "RegistryPusher"}
+    assert "The model is blessed" in said
+    assert "But the export is not valid and will not be pushed: times: slower than 1e-06 s: " in said
+    assert "Nothing was pushed" in said
+    versions = {path.name for path in (line.folder / "registry/tiny").iterdir() if path.name.isdigit()}
+    assert versions == {"1", "2", "3"}
+    report = json.loads((line.folder / "runs/tiny/export/report.json").read_text())
+    assert [check["name"] for check in report["checks"] if not check["passed"]] == ["times"]
+
+
 def test_every_document_is_in_exactly_one_split_and_every_token_is_accounted_for(line):
     ingested = json.loads((line.folder / "data/span-1/ingest.json").read_text())
     ids = {}

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer_module.test_generation import sampling
-from trainer_module.sampling import check, gumbel_noise, pick
+from trainer_module import sampling as sampling_module
+from trainer_module.sampling import Sampling, check, gumbel_noise, pick
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3])
 LOGITS = np.concatenate([np.full(4, -50.0), np.log(PROBABILITIES)]).astype(np.float32)
@@ -29,6 +30,7 @@ def shares(logits=LOGITS, seen=(), **how):
     return np.bincount(picked, minlength=8)[4:] / ROWS
 
 
+@pytest.mark.parametrize("few", [2, 256])
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
@@ -46,10 +48,37 @@ def shares(logits=LOGITS, seen=(), **how):
         ({"top_k": 3, "top_p": 0.8}, [0, 4 / 9, 2 / 9, 3 / 9]),
     ],
 )
-def test_picking_follows_the_distribution_that_is_left(how, expected):
+def test_picking_follows_the_distribution_that_is_left(how, expected, few, monkeypatch):
+    """Whether or not what is kept is among the few that are looked at first."""
+    monkeypatch.setattr(sampling_module, "FEW", few)
     found = shares(**how)
     assert found == pytest.approx(expected, abs=0.015)  # 4 standard deviations of 20,000 draws
     assert (found[np.array(expected) == 0] == 0).all()
+
+
+def test_what_is_sorted_decides_nothing(monkeypatch):
+    """The same tokens in a large vocabulary, whose likeliest few hold what is kept in some rows and not in others."""
+    random = np.random.default_rng(0)
+    rows, vocab = 400, 700
+    logits = random.normal(0, 1, (rows, vocab)) * random.choice([0.1, 1.0, 5.0], (rows, 1))
+    how = sampling(
+        rows,
+        temperature=random.choice([0.0, 0.5, 1.5], rows),
+        top_k=random.choice([0, 3, 300, 1000], rows),
+        top_p=random.choice([0.3, 0.9, 0.999, 1.0], rows),
+        seed=np.arange(rows),
+    )
+
+    def picked(few, places=slice(None)):
+        monkeypatch.setattr(sampling_module, "FEW", few)
+        part = logits[places]
+        settings = Sampling(*(value[places] for value in how))
+        number = tf.zeros([len(part)], tf.int32)
+        return pick(tf.constant(part, tf.float32), settings, tf.zeros(part.shape, tf.bool), number).numpy().tolist()
+
+    together = picked(256)
+    assert together == picked(1) == picked(700)
+    assert together[:40] == [picked(256, slice(row, row + 1))[0] for row in range(40)]
 
 
 def test_a_token_that_was_seen_is_less_likely():

@@ -92,6 +92,15 @@ def test_the_process_cannot_import_what_is_hidden(world):
         executor.validate(cases_of(world, hidden=["tensorflow_text"]), timeout_s=100)
 
 
+@pytest.mark.slow
+def test_what_does_not_load_is_a_report_too(world, tmp_path):
+    report = executor.validate({**cases_of(world), "model": str(tmp_path)}, timeout_s=100)
+    found = {check["name"]: check["found"] for check in report["checks"]}
+    assert not report["passed"] and not any(check["passed"] for check in report["checks"])
+    assert found["files"].startswith("FileNotFoundError: ") and "SavedModel file does not exist" in found["load"]
+    assert found["tokens"] == "not looked at: the model does not load, or does not describe itself"
+
+
 def test_a_process_that_is_not_done_in_time_is_ended(world):
     with pytest.raises(ModelError, match=r"not done after 0.1 s; raise export.timeout_s"):
         executor.validate(cases_of(world), timeout_s=0.1)
