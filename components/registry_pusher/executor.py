@@ -9,7 +9,7 @@ from tfx import types
 from tfx.components.pusher import executor as tfx_pusher
 from tfx.types import artifact_utils, standard_component_specs
 
-from components.registry_pusher import registry
+from components.registry_pusher import registry, retention
 from foundation import events
 
 OUTCOME_KEY = "outcome"
@@ -18,6 +18,8 @@ OUTCOME_KEY = "outcome"
 PUSHED = "pushed"
 ALREADY_SERVED = "already_served"
 NOT_BLESSED = "not_blessed"
+WITHDRAWN = "withdrawn"
+"""A rollback took this very model back."""
 
 _COMPONENT = "RegistryPusher"
 
@@ -52,7 +54,12 @@ class Executor(tfx_pusher.Executor):
         model_path = self.GetModelPath(input_dict)
         registry_dir = exec_properties["registry_dir"]
         facts = facts_of(model_path, input_dict, exec_properties["code_hash"])
-        push = registry.push(registry_dir, model_name, model_path, facts)
+        try:
+            push = registry.push(registry_dir, model_name, model_path, facts)
+        except registry.WithdrawnError as error:
+            self._MarkNotPushed(pushed_model)
+            self._conclude(pushed_model, WITHDRAWN, str(error))
+            return
         _archive(Path(model_path), push.folder / registry.MANIFEST_NAME, Path(pushed_model.uri))
         self._MarkPushed(pushed_model, pushed_destination=str(push.folder), pushed_version=str(push.version))
         if push.is_new:
@@ -62,7 +69,7 @@ class Executor(tfx_pusher.Executor):
                 pushed_model, ALREADY_SERVED, f"{model_name} is unchanged: version {push.version} holds it already"
             )
         try:
-            removed = registry.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
+            removed = retention.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
         except OSError as error:  # the model is served: what is too old can wait for the next push
             events.emit("note", component=_COMPONENT, text=f"old versions could not be removed: {error}")
             return

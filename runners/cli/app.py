@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 
 from foundation.errors import TokenmillError
-from runners.cli import config_command, generate_command, ingest_command, rows_command, run_command, schema_command
+from runners.cli import (
+    config_command,
+    generate_command,
+    ingest_command,
+    registry_command,
+    rows_command,
+    run_command,
+    schema_command,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,6 +51,7 @@ app.command("run")(run_command.run)
 app.command("generate")(generate_command.generate)
 app.command("rows")(rows_command.rows)
 app.add_typer(config_command.app, name="config")
+app.add_typer(registry_command.app, name="registry")
 app.add_typer(schema_command.app, name="schema")
 
 
