@@ -12,6 +12,8 @@ _SETTINGS = {
     "eval_config.upper_bound": "evaluation.max_bits_per_byte",
     "eval_config.slicing_specs": "evaluation.slice_by_source",
     "registry_dir": "registry.folder",
+    "baseline": "the served model",
+    "recipe": "what decides the model",
     "keep_versions": "registry.keep_versions",
     "checkpoint_root": "run_root",
     "input_base": "corpus.documents",

@@ -1,6 +1,5 @@
 """Executor of RegistryPusher: a blessed model becomes a version of the registry."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from tfx.types import artifact_utils, standard_component_specs
 
 from components.registry_pusher import registry, retention
 from foundation import events
+from foundation.links import link_tree
 
 OUTCOME_KEY = "outcome"
 """Custom property of the pushed model, beside those of TFX's Pusher: one of the following."""
@@ -53,7 +53,7 @@ class Executor(tfx_pusher.Executor):
 
         model_path = self.GetModelPath(input_dict)
         registry_dir = exec_properties["registry_dir"]
-        facts = facts_of(model_path, input_dict, exec_properties["code_hash"])
+        facts = facts_of(model_path, input_dict, exec_properties["code_hash"], exec_properties.get("recipe"))
         try:
             push = registry.push(registry_dir, model_name, model_path, facts)
         except registry.WithdrawnError as error:
@@ -92,12 +92,5 @@ def _archive(model: Path, manifest: Path, target: Path) -> None:
     whole when retention removes the version, costs nothing, and shares no file with what is served. Where
     links are not possible (another file system), they are copies.
     """
-    shutil.copytree(model, target, copy_function=_link_or_copy, dirs_exist_ok=True)
+    link_tree(model, target)
     shutil.copyfile(manifest, target / manifest.name)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

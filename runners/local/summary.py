@@ -27,6 +27,7 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
             "slices": [dataclasses.asdict(part) for part in results.by_source],
             "blessed": verdict.blessed,
             "reasons": list(verdict.reasons),
+            "baseline": dataclasses.asdict(results.baseline.overall) if results.baseline else None,
         }
     trainer = outputs.get("DistributedTrainer")
     if trainer:

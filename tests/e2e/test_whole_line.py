@@ -30,6 +30,7 @@ COMPONENTS = [
     "CorpusGate",
     "Transform",
     "SequencePacker",
+    "BaselineModel",
     "DistributedTrainer",
     "Evaluator",
     "RegistryPusher",
@@ -80,8 +81,8 @@ def told(output):
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
-    """Everything run once: ingest, two equal runs, one with more steps, the first again, with Beam told otherwise, and
-    one that must not be blessed."""
+    """Everything run once: ingest, two equal runs, one with more steps, the first again, which is worse, the same
+    accepted on purpose, once more with Beam told otherwise, and one that must not be blessed."""
     folder = tmp_path_factory.mktemp("line")
     (folder / "tiny.yaml").write_text(CONFIGURATION)
     stdlib = Path(sysconfig.get_path("stdlib"))
@@ -92,7 +93,9 @@ def line(tmp_path_factory):
     second = tokenmill(folder, "run", "--config", "tiny.yaml")
     after_second = states(folder)
     more = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "train.steps=16")
-    back = tokenmill(folder, "run", "--config", "tiny.yaml")
+    worse = tokenmill(folder, "run", "--config", "tiny.yaml")
+    back = tokenmill(folder, "run", "--config", "tiny.yaml", "--rebaseline")
+    after_back = tokenmill(folder, "run", "--config", "tiny.yaml")
     workers = ("--set", "beam.running_mode=multi_threading", "--set", "beam.num_workers=2")
     other_beam = tokenmill(folder, "run", "--config", "tiny.yaml", *workers)
     strict = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "evaluation.max_bits_per_byte=0.5")
@@ -101,7 +104,9 @@ def line(tmp_path_factory):
         first=first,
         second=second,
         more=more,
+        worse=worse,
         back=back,
+        after_back=after_back,
         other_beam=other_beam,
         strict=strict,
         after_first=after_first,
@@ -112,28 +117,42 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 11}
+    assert line.after_first == {"COMPLETE": 12}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 11, "CACHED": 11}
+    assert line.after_second == {"COMPLETE": 12, "CACHED": 12}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
-    assert again == {"DistributedTrainer", "Evaluator", "RegistryPusher"}
+    assert again == {"BaselineModel", "DistributedTrainer", "Evaluator", "RegistryPusher"}
+    assert said["BaselineModel"] == "running (the served model changed)"
+    assert "below the baseline's" in line.more
     assert said["DistributedTrainer"] == "running (train.steps changed)"
     assert "Pushed as version 2" in line.more
 
 
-def test_settings_that_come_back_are_pushed_over_what_was_served_meanwhile(line):
-    said = told(line.back)
-    assert {name for name, text in said.items() if text != "cached"} == {"RegistryPusher"}
+def test_a_model_worse_than_the_served_one_is_refused(line):
+    """The first settings again: their model comes from the cache, and is judged against the better one."""
+    said = told(line.worse)
+    assert {name for name, text in said.items() if text != "cached"} == {"BaselineModel", "Evaluator", "RegistryPusher"}
+    assert "The model is not blessed: overall: bits_per_byte" in line.worse
+    assert "above the baseline's" in line.worse and "at most 0.0200 above it is allowed" in line.worse
+    assert "Nothing was pushed" in line.worse
+
+
+def test_a_worse_model_can_be_accepted_on_purpose_and_becomes_the_baseline(line):
+    assert "accepted on purpose (--rebaseline): bits_per_byte is" in line.back
     assert "Pushed as version 3" in line.back
+    manifest = json.loads((line.folder / "registry/tiny/3/manifest.json").read_text())
+    assert manifest["evaluation"]["rebaselined"] is True
+    assert manifest["baseline"]["version"] == 2
+    assert "The model is blessed" in line.after_back and "Served already, as version 3" in line.after_back
 
 
 def test_how_beam_runs_decides_nothing(line):
