@@ -3,6 +3,7 @@
 documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- ImportSchemaGen)
              CorpusGen, StatisticsGen, ExampleValidator -> CorpusGate, before
              CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> Evaluator -> RegistryPusher
+             DistributedTrainer, Evaluator -> EvaluationReport
              registry -> BaselineModel -> Evaluator, and DistributedTrainer for a warm start
 """
 
@@ -29,6 +30,7 @@ from components.baseline_model.component import BaselineModel
 from components.corpus_gate.component import CorpusGate
 from components.distributed_trainer.component import DistributedTrainer
 from components.distributed_trainer.component import code_hash as trainer_code_hash
+from components.evaluation_report.component import EvaluationReport
 from components.evaluator.eval_config import make_eval_config
 from components.registry_pusher.component import RegistryPusher
 from components.sequence_packer.component import SequencePacker
@@ -131,6 +133,15 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         model_name=config.name,
         keep_versions=config.registry.keep_versions,
     )
+    report = EvaluationReport(
+        model=trainer.outputs["model"],
+        model_run=trainer.outputs["model_run"],
+        evaluation=evaluator.outputs["evaluation"],
+        blessing=evaluator.outputs["blessing"],
+        examples=corpus_gen.outputs["examples"],
+        title=config.name,
+    )
+    report.add_upstream_node(pusher)  # a page that cannot be written does not keep a good model from being served
     return [
         corpus_gen,
         statistics_gen,
@@ -144,6 +155,7 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         trainer,
         evaluator,
         pusher,
+        report,
     ]
 
 

@@ -27,6 +27,7 @@ COMPONENT_NAMES = (
     "DistributedTrainer",
     "Evaluator",
     "RegistryPusher",
+    "EvaluationReport",
 )
 """Of `pipeline.graph`, in order; here, too, so that a mistake is found before TensorFlow Extended starts."""
 

@@ -114,6 +114,8 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
                 "The limits are evaluation.max_bits_per_byte and evaluation.max_bits_per_byte_increase, and those of "
                 "sources; --rebaseline accepts a model that is worse than the served one."
             )
+    if "report" in summary:
+        console.print(Text(f"Report: {summary['report']}"), soft_wrap=True)
     if "outcome" in summary:
         console.print(Text(_outcome(summary, state)), soft_wrap=True)
         if summary["outcome"] == "not_blessed" and "model" in summary:

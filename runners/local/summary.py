@@ -1,10 +1,12 @@
 """What a run came to, gathered from its artifacts."""
 
 import dataclasses
+import os
 from typing import Any
 
 from tfx.utils import path_utils
 
+from components.evaluation_report.artifact import PAGE
 from components.evaluator.results import load_results, load_verdict
 from components.registry_pusher.executor import OUTCOME_KEY
 from runners.local.launcher import Outputs
@@ -15,6 +17,7 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
 
     Returns:
       `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `model`: folder of the trained model;
+      `report`: the page;
       `outcome` (of RegistryPusher), `destination`, `version`.
     """
     summary: dict[str, Any] = {}
@@ -32,6 +35,9 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
     trainer = outputs.get("DistributedTrainer")
     if trainer:
         summary["model"] = path_utils.serving_model_dir(trainer["model"][0].uri)
+    report = outputs.get("EvaluationReport")
+    if report:
+        summary["report"] = os.path.join(report["report"][0].uri, PAGE)
     pusher = outputs.get("RegistryPusher")
     if pusher:
         pushed = pusher["pushed_model"][0]

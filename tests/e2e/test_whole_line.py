@@ -34,6 +34,7 @@ COMPONENTS = [
     "DistributedTrainer",
     "Evaluator",
     "RegistryPusher",
+    "EvaluationReport",
 ]
 CONFIGURATION = """
 name: tiny
@@ -117,20 +118,20 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 12}
+    assert line.after_first == {"COMPLETE": 13}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 12, "CACHED": 12}
+    assert line.after_second == {"COMPLETE": 13, "CACHED": 13}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
-    assert again == {"BaselineModel", "DistributedTrainer", "Evaluator", "RegistryPusher"}
+    assert again == {"BaselineModel", "DistributedTrainer", "Evaluator", "RegistryPusher", "EvaluationReport"}
     assert said["BaselineModel"] == "running (the served model changed)"
     assert "below the baseline's" in line.more
     assert said["DistributedTrainer"] == "running (train.steps changed)"
@@ -140,7 +141,12 @@ def test_more_steps_run_again_what_depends_on_them(line):
 def test_a_model_worse_than_the_served_one_is_refused(line):
     """The first settings again: their model comes from the cache, and is judged against the better one."""
     said = told(line.worse)
-    assert {name for name, text in said.items() if text != "cached"} == {"BaselineModel", "Evaluator", "RegistryPusher"}
+    assert {name for name, text in said.items() if text != "cached"} == {
+        "BaselineModel",
+        "Evaluator",
+        "RegistryPusher",
+        "EvaluationReport",
+    }
     assert "The model is not blessed: overall: bits_per_byte" in line.worse
     assert "above the baseline's" in line.worse and "at most 0.0200 above it is allowed" in line.worse
     assert "Nothing was pushed" in line.worse

@@ -39,6 +39,7 @@ def test_components_and_their_inputs(tmp_path):
         "DistributedTrainer": {"SequencePacker", "Transform"},
         "Evaluator": {"CorpusGen", "DistributedTrainer", "BaselineModel"},
         "RegistryPusher": {"DistributedTrainer", "Evaluator", "SequencePacker", "CorpusGen", "BaselineModel"},
+        "EvaluationReport": {"DistributedTrainer", "Evaluator", "CorpusGen"},
     }
 
 
@@ -150,6 +151,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("components/corpus_gate/rules.py", {"CorpusGate"}),
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
+        ("components/evaluation_report/page.py", {"EvaluationReport"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher", "BaselineModel"}),
         ("components/baseline_model/executor.py", {"BaselineModel"}),
         ("schema/corpus.pbtxt", {"ImportSchemaGen"}),
