@@ -110,6 +110,7 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         checkpoint_root=str(config.checkpoint_root),
         baseline_model=baseline.outputs["model"] if warm else None,
     )
+    trainer.add_upstream_node(baseline)  # so that a run --to the trainer leaves all that a run --from Evaluator takes
     evaluator = Evaluator(
         examples=corpus_gen.outputs["examples"],
         model=trainer.outputs["model"],

@@ -120,7 +120,9 @@ def load_verdict(evaluation_uri: str, blessing_uri: str) -> Verdict:
       ModelError: there is no evaluation, or the blessing artifact holds no decision.
     """
     blessed = _is_blessed(blessing_uri)
-    return Verdict(blessed, list(_met(evaluation_uri) if blessed else _missed(evaluation_uri)))
+    reasons = _met(evaluation_uri) if blessed else _missed(evaluation_uri)
+    # Value and change of a metric that is not a number are missed for one reason.
+    return Verdict(blessed, list(dict.fromkeys(reasons)))
 
 
 def _is_blessed(blessing_uri: str) -> bool:

@@ -24,7 +24,7 @@ class RegistryPusherSpec(standard_component_specs.PusherSpec):
         "model_name": component_spec.ExecutionParameter(type=str),
         "keep_versions": component_spec.ExecutionParameter(type=int),
         "code_hash": component_spec.ExecutionParameter(type=str),
-        "recipe": component_spec.ExecutionParameter(type=str, optional=True),
+        "recipe": component_spec.ExecutionParameter(type=str),
     }
     INPUTS: ClassVar = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
@@ -62,7 +62,7 @@ class RegistryPusher(Pusher):
         rows: types.BaseChannel | None = None,
         examples: types.BaseChannel | None = None,
         baseline_model: types.BaseChannel | None = None,
-        recipe: str | None = None,
+        recipe: str = "",
     ):
         """Makes the component.
 

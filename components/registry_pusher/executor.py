@@ -53,7 +53,7 @@ class Executor(tfx_pusher.Executor):
 
         model_path = self.GetModelPath(input_dict)
         registry_dir = exec_properties["registry_dir"]
-        facts = facts_of(model_path, input_dict, exec_properties["code_hash"], exec_properties.get("recipe"))
+        facts = facts_of(model_path, input_dict, exec_properties["code_hash"], exec_properties.get("recipe", ""))
         try:
             push = registry.push(registry_dir, model_name, model_path, facts)
         except registry.WithdrawnError as error:

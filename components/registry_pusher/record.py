@@ -20,7 +20,7 @@ _PACKAGES = ("tensorflow", "tfx", "tensorflow-text")
 
 
 def facts_of(
-    model_folder: str | Path, inputs: dict[str, list[Artifact]], code_hash: str, recipe: str | None = None
+    model_folder: str | Path, inputs: dict[str, list[Artifact]], code_hash: str, recipe: str = ""
 ) -> dict[str, Any]:
     """Facts for the manifest.
 
@@ -39,7 +39,7 @@ def facts_of(
         "evaluation": _evaluation(present),
         "baseline": _baseline(present),
         "data": _data(present),
-        "recipe": recipe,
+        "recipe": recipe or None,
         "lineage": {
             channel: {"id": artifact.id, "type": artifact.type_name, "uri": artifact.uri}
             for channel, artifact in sorted(present.items())
@@ -95,12 +95,12 @@ def _data(present: dict[str, Artifact]) -> dict[str, Any]:
     """Span of the documents, and the ledger of each split: what came in, was packed, was dropped."""
     data: dict[str, Any] = {}
     if "examples" in present:
-        data["span"] = present["examples"].span
+        data["span"] = int(present["examples"].get_custom_property("span") or 0)
     for split in ("train", "eval") if "rows" in present else ():
         path = Path(present["rows"].uri) / f"Split-{split}" / "packing.json"
         if path.exists():
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            data[split] = {"rows": manifest.get("rows"), "ledger": manifest.get("ledger")}
+            data[split] = {"num_rows": manifest.get("num_rows"), "ledger": manifest.get("ledger")}
     return data
 
 

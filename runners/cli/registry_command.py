@@ -37,7 +37,7 @@ def list_(config: ConfigFile = None, folder: Folder = None, overrides: Overrides
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("version", justify="right")
     for heading in ("created", "bits per byte", "span", "remarks"):
-        table.add_column(heading, no_wrap=heading != "remarks")
+        table.add_column(heading, no_wrap=True)
     for version in reversed(registry.list_versions(place, name)):
         remarks = [Text("served", style="green")] if version == served else []
         try:
@@ -61,7 +61,9 @@ def list_(config: ConfigFile = None, folder: Folder = None, overrides: Overrides
             str((manifest.get("data") or {}).get("span", "")),
             Text(", ").join(remarks),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    console = Console(highlight=False)
+    console.width = max(console.width, 120)  # wrapped by the terminal, rather than cut
+    console.print(table)
 
 
 @app.command()

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -159,6 +160,25 @@ def test_a_worse_model_can_be_accepted_on_purpose_and_becomes_the_baseline(line)
     assert manifest["evaluation"]["rebaselined"] is True
     assert manifest["baseline"]["version"] == 2
     assert "The model is blessed" in line.after_back and "Served already, as version 3" in line.after_back
+
+
+def test_a_rollback_is_what_answers_and_is_not_undone_by_the_next_run(line, tmp_path):
+    """On a copy of the registry, so that the other tests find theirs."""
+    shutil.copytree(line.folder / "registry", tmp_path / "registry")
+    elsewhere = ("--set", f"registry.folder={tmp_path / 'registry'}")
+    said = tokenmill(line.folder, "registry", "rollback", "--config", "tiny.yaml", *elsewhere)
+    assert "version 4 is served now: version 2 again, instead of 3" in said
+    assert "Nothing was pushed: this model was served and rolled back" in tokenmill(
+        line.folder, "run", "--config", "tiny.yaml", "--rebaseline", *elsewhere
+    )
+    assert sorted(path.name for path in (tmp_path / "registry" / "tiny").iterdir()) == ["1", "2", "3", "4"]
+
+
+def test_the_report_of_the_last_evaluation_is_found(line):
+    page = Path(tokenmill(line.folder, "report", "--config", "tiny.yaml", "--no-open").strip())
+    text = page.read_text()
+    assert "tiny: the model is" in text and "<polyline" in text
+    assert len(json.loads(page.with_suffix(".json").read_text())["samples"]) == 10
 
 
 def test_how_beam_runs_decides_nothing(line):
