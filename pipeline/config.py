@@ -194,6 +194,10 @@ class RegistryConfig(Section):
     keep_versions: int = Field(10, ge=2)
     """Newest versions that stay; the served one and its predecessor always do."""
 
+    mirror: str | None = None
+    """A place in an object store, such as gs://BUCKET/models, that holds a copy of every version for servers elsewhere.
+    Null: none. It goes through TensorFlow's file system (`components/registry_pusher/mirror.py`)."""
+
 
 class BeamConfig(Section):
     """How the data components run."""

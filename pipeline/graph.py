@@ -133,6 +133,7 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         registry_dir=registry_dir,
         model_name=config.name,
         keep_versions=config.registry.keep_versions,
+        mirror=config.registry.mirror or "",
     )
     report = EvaluationReport(
         model=trainer.outputs["model"],

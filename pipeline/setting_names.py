@@ -15,6 +15,7 @@ _SETTINGS = {
     "baseline": "the served model",
     "recipe": "what decides the model",
     "keep_versions": "registry.keep_versions",
+    "mirror": "registry.mirror",
     "checkpoint_root": "run_root",
     "input_base": "corpus.documents",
     "schema_sha256": "schema/corpus.pbtxt",

@@ -25,6 +25,7 @@ class RegistryPusherSpec(standard_component_specs.PusherSpec):
         "keep_versions": component_spec.ExecutionParameter(type=int),
         "code_hash": component_spec.ExecutionParameter(type=str),
         "recipe": component_spec.ExecutionParameter(type=str),
+        "mirror": component_spec.ExecutionParameter(type=str),
     }
     INPUTS: ClassVar = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
@@ -63,6 +64,7 @@ class RegistryPusher(Pusher):
         examples: types.BaseChannel | None = None,
         baseline_model: types.BaseChannel | None = None,
         recipe: str = "",
+        mirror: str = "",
     ):
         """Makes the component.
 
@@ -79,6 +81,7 @@ class RegistryPusher(Pusher):
           examples: the documents; their span goes into the manifest.
           baseline_model: of BaselineModel; the manifest says which version it was.
           recipe: fingerprint of everything that decides the model, by which a later run knows that it repeats this one.
+          mirror: a place in an object store that holds a copy of every version; empty: none.
 
         Raises:
           ConfigError: a parameter out of its bounds.
@@ -97,6 +100,7 @@ class RegistryPusher(Pusher):
             examples=examples,
             baseline_model=baseline_model,
             recipe=recipe,
+            mirror=mirror,
             registry_dir=registry_dir,
             model_name=model_name,
             keep_versions=keep_versions,

@@ -39,7 +39,7 @@ class Executor(tfx_pusher.Executor):
         the property `outcome`, and in its folder the model, as TFX's consumers expect it, with the manifest.
 
         Raises:
-          ModelError, HostError: as `registry.push`.
+          ModelError, HostError: as `registry.push`; HostError as `mirror.mirror`, the model being pushed by then.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
@@ -72,7 +72,11 @@ class Executor(tfx_pusher.Executor):
             removed = retention.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
         except OSError as error:  # the model is served: what is too old can wait for the next push
             events.emit("note", component=_COMPONENT, text=f"old versions could not be removed: {error}")
-            return
+            removed = []
+        if exec_properties.get("mirror"):
+            from components.registry_pusher.mirror import mirror
+
+            mirror(registry_dir, model_name, exec_properties["mirror"])
         if removed:
             events.emit(
                 "note",

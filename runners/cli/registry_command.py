@@ -12,7 +12,8 @@ from rich.text import Text
 from components.registry_pusher import registry, rollback
 from components.registry_pusher.registry import Push
 from foundation.errors import ConfigError, ModelError
-from runners.cli.options import Overrides
+from runners.cli.options import Config, Overrides
+from runners.cli.quiet import quiet_stderr
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Versions of a model: look, check, go back.")
 
@@ -114,6 +115,7 @@ def rollback_(
     """
     place, name = _place(config, folder, overrides)
     _tell(place, name, rollback.rollback(place, name, version, reason))
+    _follow(config, overrides)
 
 
 @app.command("promote")
@@ -127,6 +129,30 @@ def promote_(
     """Serve any version again, one that was rolled back, too: its files become the newest version."""
     place, name = _place(config, folder, overrides)
     _tell(place, name, rollback.promote(place, name, version, reason))
+    _follow(config, overrides)
+
+
+@app.command("mirror")
+def mirror_(config: Config, overrides: Overrides = None) -> None:
+    """Bring the copy in an object store up to date (registry.mirror); pushes and rollbacks do it of themselves."""
+    if not _follow(config, overrides):
+        raise ConfigError(f"{config}: registry.mirror is not set; set it to a place such as gs://BUCKET/models")
+
+
+def _follow(config: str | None, overrides: list[str] | None) -> bool:
+    """Brings the mirror up to date; gives whether there is one."""
+    if config is None:
+        return False
+    from pipeline.config import load_config
+
+    loaded = load_config(config, overrides)
+    if not loaded.registry.mirror:
+        return False
+    with quiet_stderr():
+        from components.registry_pusher.mirror import mirror
+    added = mirror(loaded.registry_folder, loaded.name, loaded.registry.mirror)
+    typer.echo(f"{loaded.registry.mirror}/{loaded.name}: added {', '.join(map(str, added)) or 'nothing'}")
+    return True
 
 
 def _tell(place: Path, name: str, done: Push) -> None:

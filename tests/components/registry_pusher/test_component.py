@@ -138,7 +138,7 @@ def test_optional_channels_and_bounds():
     component = RegistryPusher(model, keep_versions=2, **parameters)
     assert set(component.inputs) == {"model"}
     assert component.outputs["pushed_model"].type is standard_artifacts.PushedModel
-    assert component.exec_properties == {**parameters, "keep_versions": 2, "recipe": ""}
+    assert component.exec_properties == {**parameters, "keep_versions": 2, "recipe": "", "mirror": ""}
     with pytest.raises(ConfigError, match="keep_versions=1"):
         RegistryPusher(model, keep_versions=1, **parameters)
 
