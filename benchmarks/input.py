@@ -32,17 +32,19 @@ VOCAB_SIZE = 32_768
 READ_BATCH = 32
 
 
-def write_rows(folder: Path, num_rows: int, seq_len: int) -> Path:
+def write_rows(
+    folder: Path, num_rows: int, seq_len: int, vocab_size: int = VOCAB_SIZE, tokenizer_sha256: str = "none"
+) -> Path:
     """Random rows in four shards."""
-    row_format = RowFormat.for_vocab(seq_len, VOCAB_SIZE)
+    row_format = RowFormat.for_vocab(seq_len, vocab_size)
     random = np.random.default_rng(0)
     shard_rows = [len(part) for part in np.array_split(np.arange(num_rows), 4)]
     manifest = PackingManifest(
         split=folder.name,
         policy="concat",
         row_format=row_format,
-        vocab_size=VOCAB_SIZE,
-        tokenizer_sha256="none",
+        vocab_size=vocab_size,
+        tokenizer_sha256=tokenizer_sha256,
         num_rows=num_rows,
         num_pad_tokens=0,
         num_cut_documents=0,

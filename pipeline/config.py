@@ -185,6 +185,25 @@ class EvaluationConfig(Section):
         return self
 
 
+class ExportConfig(Section):
+    """The proof that the exported model is the trained one, without which it is not pushed."""
+
+    num_documents: int = Field(8, ge=1, le=1000)
+    """Held-out documents that are looked at."""
+
+    tolerance: float = Field(1e-3, gt=0)
+    """Nats by which logits and -log p may differ: from the trainer's, with the cache, in a batch."""
+
+    max_answer_s: float = Field(10.0, gt=0)
+    """Seconds in which each signature answers a small request."""
+
+    max_load_mib: float | None = Field(None, gt=0)
+    """Memory that loading the model may take. Null: it is only told."""
+
+    timeout_s: float = Field(1800.0, gt=0)
+    """Seconds for all checks."""
+
+
 class RegistryConfig(Section):
     """Where blessed models go: `folder/NAME/VERSION`, as TensorFlow Serving watches it."""
 
@@ -248,6 +267,7 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     distribution: DistributionConfig = DistributionConfig()
+    export: ExportConfig = ExportConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     registry: RegistryConfig = RegistryConfig()
     beam: BeamConfig = BeamConfig()
@@ -300,6 +320,11 @@ class RunConfig(Section):
     def gate_folder(self) -> Path:
         """The gate's latest report, and statistics of the spans that passed."""
         return self.root / "gate"
+
+    @property
+    def export_folder(self) -> Path:
+        """The latest report on an export."""
+        return self.root / "export"
 
     @property
     def documents_folder(self) -> Path:

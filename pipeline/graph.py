@@ -2,7 +2,8 @@
 
 documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- ImportSchemaGen)
              CorpusGen, StatisticsGen, ExampleValidator -> CorpusGate, before
-             CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> Evaluator -> RegistryPusher
+             CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> ExportValidator, Evaluator
+             DistributedTrainer, ExportValidator, Evaluator -> RegistryPusher
              DistributedTrainer, Evaluator -> EvaluationReport
              registry -> BaselineModel -> Evaluator, and DistributedTrainer for a warm start
 """
@@ -32,6 +33,7 @@ from components.distributed_trainer.component import DistributedTrainer
 from components.distributed_trainer.component import code_hash as trainer_code_hash
 from components.evaluation_report.component import EvaluationReport
 from components.evaluator.eval_config import make_eval_config
+from components.export_validator.component import ExportValidator
 from components.registry_pusher.component import RegistryPusher
 from components.sequence_packer.component import SequencePacker
 from components.tokenizer.learning import LearningOptions
@@ -111,6 +113,15 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         baseline_model=baseline.outputs["model"] if warm else None,
     )
     trainer.add_upstream_node(baseline)  # so that a run --to the trainer leaves all that a run --from Evaluator takes
+    export_validator = ExportValidator(
+        model=trainer.outputs["model"],
+        model_run=trainer.outputs["model_run"],
+        examples=corpus_gen.outputs["examples"],
+        rows=packer.outputs["rows"],
+        **config.export.model_dump(),
+        report_dir=str(config.export_folder),
+        title=config.name,
+    )
     evaluator = Evaluator(
         examples=corpus_gen.outputs["examples"],
         model=trainer.outputs["model"],
@@ -125,6 +136,7 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
     pusher = RegistryPusher(
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=export_validator.outputs["blessing"],
         evaluation=evaluator.outputs["evaluation"],
         rows=packer.outputs["rows"],
         examples=corpus_gen.outputs["examples"],
@@ -155,6 +167,7 @@ def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseN
         packer,
         baseline,
         trainer,
+        export_validator,
         evaluator,
         pusher,
         report,

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer_module.shapes import reshape, sizes_of
+
 _SMALLEST_BLOCK = 64
 """Queries handled at once, at least: with fewer, products are too small; with more, more of what a causal mask
 hides is computed."""
@@ -107,15 +109,15 @@ def cached_attention(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, visible
 
     Args:
       query: [B, T, H, E].
-      key, value: [B, S, K, E].
+      key, value: [B, K, S, E]: by head, so that a step over a long cache need not turn it.
       visible: [B, T, S] bool.
 
     Returns:
       [B, T, H, E].
     """
-    queries = _by_head(query, key.shape[2])
-    weights = _weights(_rows(queries), _by_kv_head(key), visible)
-    return _by_position(tf.reshape(tf.matmul(weights, _by_kv_head(value)), tf.shape(queries)))
+    queries = _by_head(query, key.shape[1])
+    weights = _weights(_rows(queries), key, visible)
+    return _by_position(reshape(tf.matmul(weights, value), sizes_of(queries)))
 
 
 def _forward(
@@ -198,6 +200,8 @@ def _visible(segment_ids: tf.Tensor, start: int, stop: int) -> tf.Tensor:
 def _weights(rows: tf.Tensor, keys: tf.Tensor, visible: tf.Tensor) -> tf.Tensor:
     """Softmax in float32: rows [B, K, G x t, E], keys [B, K, S, E], visible [B, t, S] -> [B, K, G x t, S]."""
     scores = tf.cast(tf.matmul(rows, keys, transpose_b=True), tf.float32) * _scale(rows)
+    if visible.shape[1] == 1:  # a step of generation, in which all rows of a head are of one query
+        return tf.cast(tf.nn.softmax(tf.where(visible[:, None], scores, _MASKED), axis=-1), keys.dtype)
     shape = tf.shape(scores)
     apart = [shape[0], shape[1], -1, tf.shape(visible)[1], shape[3]]  # [B, K, G, t, S]
     masked = tf.where(visible[:, None, None], tf.reshape(scores, apart), _MASKED)
@@ -210,18 +214,14 @@ def _scale(features: tf.Tensor) -> float:
 
 def _rows(features: tf.Tensor) -> tf.Tensor:
     """[B, K, G, t, X] -> [B, K, G x t, X]: the queries that share a head of keys, one after another."""
-    shape = tf.shape(features)
-    groups, length = features.shape[2], features.shape[3]
-    merged = groups * length if length is not None else -1
-    return tf.reshape(features, [shape[0], features.shape[1], merged, features.shape[4]])
+    batch, heads, groups, length, width = sizes_of(features)
+    return reshape(features, [batch, heads, groups * length, width])
 
 
 def _by_head(features: tf.Tensor, kv_heads: int) -> tf.Tensor:
     """[B, T, heads, E] -> [B, K, heads / K, T, E]."""
-    shape = tf.shape(features)
-    heads, head_dim = features.shape[2], features.shape[3]
-    transposed = tf.transpose(features, [0, 2, 1, 3])
-    return tf.reshape(transposed, [shape[0], kv_heads, heads // kv_heads, shape[1], head_dim])
+    batch, length, heads, head_dim = sizes_of(features)
+    return reshape(tf.transpose(features, [0, 2, 1, 3]), [batch, kv_heads, heads // kv_heads, length, head_dim])
 
 
 def _by_kv_head(features: tf.Tensor) -> tf.Tensor:
@@ -231,6 +231,5 @@ def _by_kv_head(features: tf.Tensor) -> tf.Tensor:
 
 def _by_position(features: tf.Tensor) -> tf.Tensor:
     """[B, K, G, T, E] -> [B, T, K * G, E]."""
-    shape = tf.shape(features)
-    heads, head_dim = features.shape[1] * features.shape[2], features.shape[4]
-    return tf.transpose(tf.reshape(features, [shape[0], heads, shape[3], head_dim]), [0, 2, 1, 3])
+    batch, kv_heads, groups, length, head_dim = sizes_of(features)
+    return tf.transpose(reshape(features, [batch, kv_heads * groups, length, head_dim]), [0, 2, 1, 3])

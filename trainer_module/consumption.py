@@ -88,7 +88,7 @@ def digest_of_rows(token_ids: np.ndarray, segment_ids: np.ndarray, first_place: 
 def chained(before: int, step_digest: int) -> int:
     """Digest of everything up to a step, from that before it and the step's own."""
     with np.errstate(over="ignore"):
-        return int(_mixed(np.array([(before * _GOLDEN + step_digest) & _MASK], np.uint64))[0])
+        return int(_mixed(np.array([(before * _GOLDEN + step_digest + 1) & _MASK], np.uint64))[0])
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

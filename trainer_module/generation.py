@@ -1,9 +1,13 @@
-"""Generation in the graph: the prompt once, then one token at a time over a cache of keys and values.
+"""Generation in the graph: the prompts once, then one token at a time over a cache of keys and values.
 
-Rows are padded on the left, so that every row writes to the same slot of the cache; a row sees only
-its own slots and counts positions from its own start, so it gives the same text alone and in a batch.
-Notation: B batch, P longest prompt, N most new tokens, S = P + N slots, K heads of keys and values,
-E features per head, V vocabulary.
+    state = prefill(config, params, prompt_ids, sampling)
+    state = decode(config, params, state, num_steps)        # until no row is going on
+
+The state is tensors alone, so a client can hold it between calls and stream what is there; however the steps
+are cut into calls, the tokens are the same. A row's token at position p lies in slot p of its cache, whatever
+the rows beside it, and sees the slots up to its own: what pads a batch is never seen. There is one graph for
+all lengths and batches. Notation: B batch, P longest prompt, N most new tokens, S slots, K heads of keys and
+values, E features per head, V vocabulary, C tokens fed at once.
 """
 
 from typing import NamedTuple
@@ -13,202 +17,216 @@ import tensorflow as tf
 from foundation.special_tokens import EOS_ID, PAD_ID
 from trainer_module import attention, model
 from trainer_module.config import ModelConfig
+from trainer_module.sampling import Sampling, pick
+
+PREFILL_TOKENS = 128
+"""Tokens of a prompt fed at once, at most: bounds the memory of its attention."""
+
+GOING_ON, AT_EOS, AT_LENGTH, AT_CONTEXT = range(4)
+"""Values of `State.finish`: not finished; eos was picked; `max_new_tokens` were made; the context is full."""
 
 
-class Sampling(NamedTuple):
-    """How each row picks its tokens; every field is [B]."""
+class State(NamedTuple):
+    """What generation knows between two tokens. First dimension B throughout."""
 
-    max_new_tokens: tf.Tensor
-    """int32, clipped to 1 .. seq_len - 1."""
-
-    temperature: tf.Tensor
-    """float32; 0 picks the likeliest token."""
-
-    top_k: tf.Tensor
-    """int32; only the k likeliest tokens; 0 for all."""
-
-    top_p: tf.Tensor
-    """float32 in 0 .. 1; the likeliest tokens that together reach p, the one that crosses it included; 1 for all."""
-
-    seed: tf.Tensor
-    """int32; decides the row's random numbers."""
-
-
-class Generated(NamedTuple):
-    """What was generated for each row."""
-
-    token_ids: tf.RaggedTensor
-    """[B, (tokens)] int32, without the eos that ended it."""
+    sampling: Sampling
+    prompt_tokens: tf.Tensor
+    """[B] int32: tokens of the prompt that are seen."""
 
     prompt_tokens_dropped: tf.Tensor
-    """[B] int32: tokens cut off the front of a prompt that does not fit beside max_new_tokens."""
+    """[B] int32: tokens cut off the front of a prompt that is too long."""
+
+    token_ids: tf.Tensor
+    """[B, N] int32: what was generated, without eos; then padding."""
+
+    num_tokens: tf.Tensor
+    """[B] int32: how many of them."""
+
+    finish: tf.Tensor
+    """[B] int32: `GOING_ON`, or why the row has ended. A row that has ended does not change."""
+
+    seen: tf.Tensor
+    """[B, V] bool: tokens of the prompt and of what was generated."""
+
+    logits: tf.Tensor
+    """[B, V] float32 of the next token, before temperature and the like."""
+
+    caches: list[tf.Tensor]
+    """Keys and values by layer (key 0, value 0, key 1, ...), each [B, K, S, E]."""
 
 
-def generate(config: ModelConfig, params: model.Params, prompt_ids: tf.RaggedTensor, sampling: Sampling) -> Generated:
-    """Continues each prompt until eos or its `max_new_tokens`.
+def generate(config: ModelConfig, params: model.Params, prompt_ids: tf.RaggedTensor, sampling: Sampling) -> State:
+    """Continues each prompt until eos, its `max_new_tokens`, or the end of the context: `prefill`, then `decode`."""
+    return decode(config, params, prefill(config, params, prompt_ids, sampling), tf.constant(config.seq_len))
+
+
+def prefill(config: ModelConfig, params: model.Params, prompt_ids: tf.RaggedTensor, sampling: Sampling) -> State:
+    """Reads the prompts.
+
+    A prompt keeps its tail. It is cut only where it does not fit beside its `max_new_tokens` or half a context,
+    whichever is less; so one that asks for more than the context holds still sees its prompt, and ends where the
+    context does.
 
     Args:
       prompt_ids: [B, (tokens)] int32, each row at least one token.
       sampling: per row.
     """
-    max_new = tf.clip_by_value(sampling.max_new_tokens, 1, config.seq_len - 1)
-    sampling = sampling._replace(max_new_tokens=max_new)
     lengths = tf.cast(prompt_ids.row_lengths(), tf.int32)
-    kept = tf.minimum(lengths, config.seq_len - max_new)
-    prompts, left_pad = _pad_left(prompt_ids, lengths, kept)
+    reserved = tf.minimum(sampling.max_new_tokens, config.seq_len // 2)
+    kept = tf.minimum(lengths, config.seq_len - reserved)
+    prompts = _tails(prompt_ids, lengths, kept)
+    batch, longest = tf.shape(prompts)[0], tf.shape(prompts)[1]
+    room = tf.reduce_max(tf.concat([_limit(config, sampling, kept), [1]], axis=0))
+    rounds = -(-longest // PREFILL_TOKENS)
+    at_once = -(-longest // rounds)
+    prompts = tf.pad(prompts, [[0, 0], [0, rounds * at_once - longest]], constant_values=PAD_ID)
+    num_slots = tf.maximum(longest + room, rounds * at_once)
+    caches = [tf.zeros([batch, config.kv_heads, num_slots, config.head_dim])] * (2 * config.num_layers)
 
-    uniforms = _uniforms(sampling.seed, tf.reduce_max(max_new))
-    num_slots = tf.shape(prompts)[1] + tf.reduce_max(max_new)
-    caches, logits = _prefill(config, params, prompts, left_pad, num_slots)
-    tokens = _decode(config, params, caches, logits, left_pad, tf.shape(prompts)[1], sampling, uniforms)
+    def body(index: tf.Tensor, last: tf.Tensor, *caches: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        start = index * at_once
+        tokens = prompts[:, start : start + at_once]
+        first = tf.fill([batch], start)
+        hidden, grown = _extend(config, params, list(caches), tokens, first, start + at_once)
+        place = tf.clip_by_value(kept - 1 - start, 0, at_once - 1)
+        ends_here = (kept > start) & (kept <= start + at_once)
+        here = tf.gather(hidden, place[:, None], batch_dims=1)[:, 0]
+        return (index + 1, tf.where(ends_here[:, None], here, last), *grown)
 
-    is_end = tf.logical_or(tokens == EOS_ID, tokens == PAD_ID)
-    ended = tf.cumsum(tf.cast(is_end, tf.int32), axis=1) > 0
-    return Generated(tf.ragged.boolean_mask(tokens, tf.logical_not(ended)), lengths - kept)
-
-
-def _pad_left(prompt_ids: tf.RaggedTensor, lengths: tf.Tensor, kept: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The last `kept` tokens of each prompt, right-aligned: [B, P] int32; and the padding before each: [B] int32."""
-    longest = tf.reduce_max(kept)
-    left_pad = longest - kept
-    slots = tf.range(longest)[None, :]
-    places = tf.maximum(slots - left_pad[:, None] + (lengths - kept)[:, None], 0)
-    starts = tf.cast(prompt_ids.row_starts(), tf.int32)[:, None]
-    tokens = tf.gather(prompt_ids.flat_values, starts + places)
-    return tf.where(slots >= left_pad[:, None], tokens, PAD_ID), left_pad
-
-
-def _uniforms(seeds: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """[B, N] float32 in [0, 1): each row's own, whatever the batch."""
-    return tf.map_fn(
-        lambda seed: tf.random.stateless_uniform([count], seed=tf.stack([seed, 0])),
-        seeds,
-        fn_output_signature=tf.TensorSpec([None], tf.float32),
+    _, last, *caches = tf.while_loop(
+        lambda index, *_: index < rounds,
+        body,
+        (0, tf.zeros([batch, config.width]), *caches),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, config.width]), *_cache_shapes(config)),
+    )
+    ids = tf.range(config.vocab_size)
+    rows = tf.repeat(tf.range(batch), kept)
+    places = tf.stack([rows, tf.boolean_mask(prompts, tf.sequence_mask(kept, tf.shape(prompts)[1]))], axis=1)
+    seen = tf.tensor_scatter_nd_update(tf.fill([batch, tf.size(ids)], False), places, tf.fill([tf.size(rows)], True))
+    return State(
+        sampling=sampling,
+        prompt_tokens=kept,
+        prompt_tokens_dropped=lengths - kept,
+        token_ids=tf.fill([batch, room], PAD_ID),
+        num_tokens=tf.zeros_like(kept),
+        finish=tf.fill([batch], GOING_ON),
+        seen=seen,
+        logits=model.output_logits(config, params, last),
+        caches=caches,
     )
 
 
-def _prefill(
-    config: ModelConfig, params: model.Params, prompts: tf.Tensor, left_pad: tf.Tensor, num_slots: tf.Tensor
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Runs the prompts [B, P] whole.
+def decode(config: ModelConfig, params: model.Params, state: State, num_steps: tf.Tensor) -> State:
+    """Makes up to `num_steps` more tokens for every row that is going on.
 
-    Returns:
-      Keys and values by layer (key 0, value 0, key 1, ...), each [S, B, K, E]; logits [B, V] after the last token.
+    Args:
+      state: of `prefill` or `decode`.
+      num_steps: int32 scalar.
     """
-    slots = tf.range(tf.shape(prompts)[1])
-    visible = tf.logical_and(
-        slots[None, None, :] <= slots[None, :, None], slots[None, None, :] >= left_pad[:, None, None]
-    )
-    positions = tf.maximum(slots[None, :] - left_pad[:, None], 0)
-    caches: list[tf.Tensor] = []
-    room = num_slots - tf.shape(prompts)[1]
+    limit = _limit(config, state.sampling, state.prompt_tokens)
+    at_limit = tf.where(limit < state.sampling.max_new_tokens, AT_CONTEXT, AT_LENGTH)
+    places = tf.range(tf.shape(state.token_ids)[1])[None, :]
+    ids = tf.range(config.vocab_size)[None, :]
 
-    def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        for features in (key, value):
-            caches.append(tf.pad(tf.transpose(features, [1, 0, 2, 3]), [[0, room], [0, 0], [0, 0], [0, 0]]))
-        return attention.cached_attention(query, key, value, visible)
-
-    hidden = model.embed(config, params, prompts, positions)
-    phases = model.rotary(config, positions)
-    for layer in range(config.num_layers):
-        hidden = model.block(config, model.block_params(params, layer), hidden, phases, attend)
-    last = model.normalize(config, params, "final_norm", hidden[:, -1])
-    return caches, model.output_logits(config, params, last)
-
-
-def _decode(
-    config: ModelConfig,
-    params: model.Params,
-    caches: list[tf.Tensor],
-    logits: tf.Tensor,
-    left_pad: tf.Tensor,
-    num_prompt_slots: tf.Tensor,
-    sampling: Sampling,
-    uniforms: tf.Tensor,
-) -> tf.Tensor:
-    """[B, N] int32; after eos and beyond a row's max_new_tokens: pad."""
-    batch, most = tf.shape(logits)[0], tf.reduce_max(sampling.max_new_tokens)
-    tokens = tf.TensorArray(tf.int32, size=most, element_shape=[None])
-
-    def going_on(index: tf.Tensor, finished: tf.Tensor, *_: object) -> tf.Tensor:
-        return tf.logical_and(index < most, tf.logical_not(tf.reduce_all(finished)))
+    def going_on(step: tf.Tensor, _: tf.Tensor, __: tf.Tensor, finish: tf.Tensor, *___: tf.Tensor) -> tf.Tensor:
+        return tf.logical_and(step < num_steps, tf.reduce_any(finish == GOING_ON))
 
     def body(
-        index: tf.Tensor, finished: tf.Tensor, logits: tf.Tensor, tokens: tf.TensorArray, *caches: tf.Tensor
+        step: tf.Tensor,
+        token_ids: tf.Tensor,
+        num_tokens: tf.Tensor,
+        finish: tf.Tensor,
+        seen: tf.Tensor,
+        logits: tf.Tensor,
+        *caches: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
-        chosen = pick(logits, sampling, uniforms[:, index])
-        chosen = tf.where(finished, PAD_ID, chosen)
-        tokens = tokens.write(index, chosen)
-        finished = finished | (chosen == EOS_ID) | (index + 1 >= sampling.max_new_tokens)
-        logits, new_caches = _decode_one(config, params, list(caches), chosen, left_pad, num_prompt_slots + index)
-        return (index + 1, finished, logits, tokens, *new_caches)
+        active = finish == GOING_ON
+        chosen = pick(logits, state.sampling, seen, num_tokens)
+        ended = active & (chosen == EOS_ID)
+        made = active & (chosen != EOS_ID)
+        token_ids = tf.where(made[:, None] & (places == num_tokens[:, None]), chosen[:, None], token_ids)
+        seen = seen | (made[:, None] & (ids == chosen[:, None]))
+        # A row that has ended is fed again what nobody reads, where it does no harm: in a slot after its last token.
+        slot = tf.minimum(state.prompt_tokens + num_tokens, tf.shape(caches[0])[2] - 1)
+        hidden, grown = _extend(config, params, list(caches), chosen[:, None], slot, None)
+        num_tokens += tf.cast(made, tf.int32)
+        finish = tf.where(ended, AT_EOS, tf.where(made & (num_tokens >= limit), at_limit, finish))
+        following = model.output_logits(config, params, hidden[:, 0])
+        return (step + 1, token_ids, num_tokens, finish, seen, tf.where(made[:, None], following, logits), *grown)
 
-    state = (0, tf.fill([batch], False), logits, tokens, *caches)
-    shapes = (tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None, config.vocab_size]), tf.TensorShape([]))
-    cache_shape = tf.TensorShape([None, None, config.kv_heads, config.head_dim])
-    count, _, _, tokens, *_ = tf.while_loop(
-        going_on,
-        body,
-        state,
-        shape_invariants=(*shapes, *[cache_shape] * len(caches)),
-        maximum_iterations=config.seq_len,
+    row, vocab = tf.TensorShape([None]), tf.TensorShape([None, config.vocab_size])
+    shapes = (tf.TensorShape([]), tf.TensorShape([None, None]), row, row, vocab, vocab, *_cache_shapes(config))
+    start = (0, state.token_ids, state.num_tokens, state.finish, state.seen, state.logits, *state.caches)
+    _, token_ids, num_tokens, finish, seen, logits, *caches = tf.while_loop(
+        going_on, body, start, shape_invariants=shapes, maximum_iterations=config.seq_len
     )
-    written = tokens.gather(tf.range(count))
-    return tf.transpose(written)
+    return state._replace(
+        token_ids=token_ids, num_tokens=num_tokens, finish=finish, seen=seen, logits=logits, caches=caches
+    )
 
 
-def _decode_one(
+def generated_ids(state: State) -> tf.RaggedTensor:
+    """[B, (tokens)] int32."""
+    return tf.RaggedTensor.from_tensor(state.token_ids, lengths=state.num_tokens)
+
+
+def _limit(config: ModelConfig, sampling: Sampling, prompt_tokens: tf.Tensor) -> tf.Tensor:
+    """[B] int32: tokens that a row can make."""
+    return tf.minimum(sampling.max_new_tokens, config.seq_len - prompt_tokens)
+
+
+def _tails(prompt_ids: tf.RaggedTensor, lengths: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
+    """The last `kept` tokens of each prompt, padded behind: [B, P] int32, P at least 1."""
+    longest = tf.reduce_max(tf.concat([kept, [1]], axis=0))
+    places = tf.range(longest)[None, :]
+    inside = places < kept[:, None]
+    starts = tf.cast(prompt_ids.row_starts(), tf.int32) + lengths - kept
+    tokens = tf.gather(prompt_ids.flat_values, tf.where(inside, starts[:, None] + places, 0))
+    return tf.where(inside, tokens, PAD_ID)
+
+
+def _extend(
     config: ModelConfig,
     params: model.Params,
     caches: list[tf.Tensor],
-    chosen: tf.Tensor,
-    left_pad: tf.Tensor,
-    slot: tf.Tensor,
+    token_ids: tf.Tensor,
+    first: tf.Tensor,
+    num_slots: tf.Tensor | None,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Feeds one token [B] at `slot`; gives the logits [B, V] after it and the grown caches."""
-    slots = tf.range(tf.shape(caches[0])[0])
-    visible = tf.logical_and(slots[None, :] <= slot, slots[None, :] >= left_pad[:, None])[:, None, :]
-    positions = tf.minimum(slot - left_pad, config.seq_len - 1)[:, None]
+    """Feeds C tokens to each row.
+
+    Args:
+      token_ids: [B, C].
+      first: [B] int32, the slot and position of each row's first.
+      num_slots: nothing beyond so many slots is visible to any row; None: no such bound is known.
+
+    Returns:
+      Hidden states [B, C, D], normalized; the grown caches.
+    """
+    positions = first[:, None] + tf.range(tf.shape(token_ids)[1])[None, :]
+    visible = (
+        tf.range(tf.shape(caches[0])[2] if num_slots is None else num_slots)[None, None, :] <= positions[..., None]
+    )
+    rows, heads = tf.range(tf.shape(token_ids)[0]), tf.range(config.kv_heads)
+    places = tf.stack(tf.meshgrid(rows, heads, tf.range(tf.shape(token_ids)[1]), indexing="ij"), axis=-1)
+    places += first[:, None, None, None] * tf.constant([0, 0, 1])  # [B, K, C, 3]: row, head, slot
     remaining, grown = iter(caches), []
 
     def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         for features in (key, value):
-            row = tf.transpose(features, [1, 0, 2, 3])  # [1, B, K, E]
-            grown.append(tf.tensor_scatter_nd_update(next(remaining), [[slot]], row))
-        keys, values = (tf.transpose(cache, [1, 0, 2, 3]) for cache in grown[-2:])
+            updates = tf.transpose(features, [0, 2, 1, 3])  # [B, K, C, E]
+            grown.append(tf.tensor_scatter_nd_update(next(remaining), places, updates))
+        keys, values = (cache if num_slots is None else cache[:, :, :num_slots] for cache in grown[-2:])
         return attention.cached_attention(query, keys, values, visible)
 
-    hidden = model.embed(config, params, chosen[:, None], positions)
+    # What pads a batch may lie beyond the last position that the model knows.
+    positions = tf.minimum(positions, config.seq_len - 1)
+    hidden = model.embed(config, params, token_ids, positions)
     phases = model.rotary(config, positions)
     for layer in range(config.num_layers):
         hidden = model.block(config, model.block_params(params, layer), hidden, phases, attend)
-    last = model.normalize(config, params, "final_norm", hidden[:, 0])
-    return model.output_logits(config, params, last), grown
+    return model.normalize(config, params, "final_norm", hidden), grown
 
 
-def pick(logits: tf.Tensor, sampling: Sampling, uniform: tf.Tensor) -> tf.Tensor:
-    """One token per row, by inverting the cumulative distribution of what top-k and top-p leave.
-
-    Args:
-      logits: [B, V] float32.
-      uniform: [B] float32 in [0, 1).
-
-    Returns:
-      [B] int32.
-    """
-    vocab = logits.shape[-1]
-    greedy = sampling.temperature <= 0
-    warmth = tf.where(greedy, 1.0, sampling.temperature)
-    order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
-    ranked = tf.nn.softmax(tf.gather(logits, order, batch_dims=1) / warmth[:, None], axis=-1)
-    most = tf.where(sampling.top_k > 0, sampling.top_k, vocab)[:, None]
-    ranked = tf.where(tf.range(vocab)[None, :] < most, ranked, 0.0)
-    ranked /= tf.reduce_sum(ranked, axis=-1, keepdims=True)
-    before = tf.cumsum(ranked, axis=-1, exclusive=True)  # the token that crosses p has less than p before it
-    first = tf.range(vocab)[None, :] == 0
-    ranked = tf.where(tf.logical_or(before < sampling.top_p[:, None], first), ranked, 0.0)
-    reached = tf.cumsum(ranked, axis=-1)
-    rank = tf.reduce_sum(tf.cast(reached <= uniform[:, None] * reached[:, -1:], tf.int32), axis=-1)
-    last_kept = tf.reduce_sum(tf.cast(ranked > 0, tf.int32), axis=-1) - 1
-    rank = tf.where(greedy, 0, tf.minimum(rank, last_kept))
-    return tf.gather(order, rank[:, None], batch_dims=1)[:, 0]
+def _cache_shapes(config: ModelConfig) -> list[tf.TensorShape]:
+    return [tf.TensorShape([None, config.kv_heads, None, config.head_dim])] * (2 * config.num_layers)

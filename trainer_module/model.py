@@ -19,6 +19,7 @@ from trainer_module import attention
 from trainer_module.config import ModelConfig
 from trainer_module.fusion import region
 from trainer_module.recompute import recomputed
+from trainer_module.shapes import reshape, sizes_of
 
 Params = Mapping[str, tf.Tensor]
 Attend = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -153,7 +154,7 @@ def block(
 
     mixed = attend(*project(hidden, params))  # [B, T, H, E]
     heads, head_dim = params["out"].shape[0], params["out"].shape[1]
-    flat = tf.reshape(mixed, tf.concat([tf.shape(mixed)[:2], [heads * head_dim]], axis=0))
+    flat = reshape(mixed, [*sizes_of(mixed)[:2], heads * head_dim])
     out = _with_bias(params, "out", _matmul(flat, tf.reshape(params["out"], [heads * head_dim, config.width])))
     hidden += _dropout(out, config.dropout, _fold_in(dropout_seed, 0))
 
@@ -215,17 +216,52 @@ def normalize(
     return norm(hidden, scale, params[f"{name}/bias"])
 
 
+# The norms' gradients are written down, for more than speed: the stream has two uses then, norm and residual. With
+# three, their gradients would meet in one AddN, which adds in the order in which it finds memory to reuse, and so
+# not always in the same one: a graph would not give the same bits twice.
+
+
 def _layer_norm(hidden: tf.Tensor, scale: tf.Tensor, bias: tf.Tensor, epsilon: float) -> tf.Tensor:
-    wide = tf.cast(hidden, tf.float32)
-    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    return tf.cast(wide * tf.math.rsqrt(variance + epsilon) * scale + bias, hidden.dtype)
+    @tf.custom_gradient
+    def norm(hidden: tf.Tensor, scale: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        wide = tf.cast(hidden, tf.float32)
+        centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True) + epsilon)
+        normal = centered * inverse
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = upstream * scale
+            away = scaled - tf.reduce_mean(scaled, axis=-1, keepdims=True)
+            gradient = (away - normal * tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)) * inverse
+            return tf.cast(gradient, hidden.dtype), _over_rows(upstream * normal), _over_rows(upstream)
+
+        return tf.cast(normal * scale + bias, hidden.dtype), backward
+
+    return norm(hidden, scale, bias)
 
 
 def _root_mean_square_norm(features: tf.Tensor, scale: tf.Tensor, epsilon: float) -> tf.Tensor:
-    wide = tf.cast(features, tf.float32)
-    mean_square = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    return tf.cast(wide * tf.math.rsqrt(mean_square + epsilon) * scale, features.dtype)
+    @tf.custom_gradient
+    def norm(features: tf.Tensor, scale: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+        wide = tf.cast(features, tf.float32)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True) + epsilon)
+        normal = wide * inverse
+
+        def backward(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            upstream = tf.cast(upstream, tf.float32)
+            scaled = upstream * scale
+            gradient = (scaled - normal * tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)) * inverse
+            return tf.cast(gradient, features.dtype), _over_rows(upstream * normal)
+
+        return tf.cast(normal * scale, features.dtype), backward
+
+    return norm(features, scale)
+
+
+def _over_rows(values: tf.Tensor) -> tf.Tensor:
+    """[..., D] -> [D], summed."""
+    return tf.reduce_sum(tf.reshape(values, [-1, values.shape[-1]]), axis=0)
 
 
 def head_weights(config: ModelConfig, params: Params) -> tf.Tensor:
@@ -243,15 +279,14 @@ def _project_heads(inputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """[B, T, D] x [D, heads, E] -> [B, T, heads, E], as one plain matmul."""
     width, heads, head_dim = weights.shape
     flat = _matmul(inputs, tf.reshape(weights, [width, heads * head_dim]))
-    return tf.reshape(flat, tf.concat([tf.shape(inputs)[:2], [heads, head_dim]], axis=0))
+    return reshape(flat, [*sizes_of(inputs)[:2], heads, head_dim])
 
 
 def _matmul(inputs: tf.Tensor, weights: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """[B, T, X] x [X, Y] -> [B, T, Y] in the inputs' dtype; as two dimensions, which every backend does best."""
-    shape = tf.shape(inputs)
     weights = tf.cast(weights, inputs.dtype)
     flat = tf.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), weights, transpose_b=transpose_b)
-    return tf.reshape(flat, [shape[0], shape[1], flat.shape[-1]])
+    return reshape(flat, [*sizes_of(inputs)[:2], flat.shape[-1]])
 
 
 def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
@@ -262,7 +297,7 @@ def _with_bias(params: Params, name: str, features: tf.Tensor) -> tf.Tensor:
     # An op of its own, since the gradient of a broadcast sum is slow; it knows only one trailing dimension.
     bias = tf.reshape(tf.cast(bias, features.dtype), [-1])
     flat = tf.reshape(features, [-1, bias.shape[0]])
-    return tf.reshape(tf.nn.bias_add(flat, bias), tf.shape(features))
+    return reshape(tf.nn.bias_add(flat, bias), sizes_of(features))
 
 
 def _dropout(features: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:

@@ -44,8 +44,9 @@ def takes_muon(config: TrainConfig, parameter: Parameter) -> bool:
 
 def global_norm(gradients: Tensors) -> tf.Tensor:
     """Root of the sum of squares over every value of every gradient, float32."""
-    # l2_loss is one pass where square and sum are two.
-    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(tf.cast(value, tf.float32)) for value in gradients.values()]))
+    # l2_loss is one pass where square and sum are two. Stacked and summed, since add_n's order is left to chance.
+    halves = [tf.nn.l2_loss(tf.cast(value, tf.float32)) for value in gradients.values()]
+    return tf.sqrt(2.0 * tf.reduce_sum(tf.stack(halves)))
 
 
 def optimize(

@@ -12,6 +12,7 @@ from foundation.rows import PackingManifest
 from trainer_module import export, heartbeat
 from trainer_module.config import DistributionConfig, ModelConfig, TrainConfig
 from trainer_module.parameters import count_parameters
+from trainer_module.reference import write_reference
 from trainer_module.replicas import make_replicas
 from trainer_module.train_log import LOG_NAME
 from trainer_module.training import Trained, train
@@ -25,8 +26,8 @@ def run_fn(fn_args: "FnArgs") -> None:
 
     Args:
       fn_args: `train_files`, `eval_files`: one folder of packed rows each; `serving_model_dir`: where the
-        SavedModel goes; `model_run_dir`: where the training log goes; `custom_config`: `model` and `train`
-        (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
+        SavedModel goes; `model_run_dir`: where the training log and `reference.npz` go; `custom_config`: `model` and
+        `train` (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
         model), `checkpoint_root`, `code_hash`; `distribution` (a section), without which one device trains;
         `stop_after`, a step, if training is to stop there; `baseline`, a SavedModel, if it begins with those weights.
 
@@ -71,16 +72,22 @@ def run_fn(fn_args: "FnArgs") -> None:
     )
     heartbeat.move(heartbeat.EXPORTING, trained.step)
     if replicas.is_chief:
-        _write_outputs(fn_args, model_config, trained, tokenizer_model)
+        _write_outputs(fn_args, model_config, trained, tokenizer_model, eval_rows)
     replicas.barrier()  # a process that leaves early looks like one that has died
     heartbeat.move(heartbeat.ENDED, trained.step)
 
 
-def _write_outputs(fn_args: "FnArgs", model_config: ModelConfig, trained: Trained, tokenizer_model: bytes) -> None:
+def _write_outputs(
+    fn_args: "FnArgs", model_config: ModelConfig, trained: Trained, tokenizer_model: bytes, eval_rows: Path
+) -> None:
+    params = {name: variable.value() for name, variable in trained.state.result().items()}
+    run_folder = Path(fn_args.model_run_dir)
+    run_folder.mkdir(parents=True, exist_ok=True)
+    write_reference(run_folder, model_config, params, eval_rows)
     export.export(
         fn_args.serving_model_dir,
         model_config,
-        {name: variable.value() for name, variable in trained.state.result().items()},
+        params,
         tokenizer_model,
         facts={
             "train": trained.config.model_dump(),
@@ -91,6 +98,4 @@ def _write_outputs(fn_args: "FnArgs", model_config: ModelConfig, trained: Traine
             "training_fingerprint": trained.fingerprint,
         },
     )
-    run_folder = Path(fn_args.model_run_dir)
-    run_folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(trained.log_path, run_folder / LOG_NAME)

@@ -59,38 +59,35 @@ def score(config: ModelConfig, params: model.Params, documents: tf.RaggedTensor)
     rounds = -(-total // at_once)
     # A document of no tokens reads this one; its windows count nothing.
     tokens = tf.concat([documents.flat_values, [0]], axis=0)
+    places = tf.range(length + 1)[None, :]
 
     def body(index: tf.Tensor, nll: tf.TensorArray, hits: tf.TensorArray) -> tuple[tf.Tensor, ...]:
-        window = index * at_once + tf.range(at_once)
-        present = window < total
-        window = tf.minimum(window, total - 1)
-        places = tf.range(length + 1)[None, :]
-        left = tf.where(present, tf.gather(remaining, window), 0)[:, None]
+        window = tf.range(index * at_once, tf.minimum((index + 1) * at_once, total))
+        left = tf.gather(remaining, window)[:, None]
         inside = places <= left
         at = tf.where(inside, tf.gather(offset, window)[:, None] + places, tf.size(tokens) - 1)
-        rows = tf.ensure_shape(tf.gather(tokens, at), [at_once, length + 1])
+        rows = tf.ensure_shape(tf.gather(tokens, at), [None, length + 1])
         hidden = model.hidden_states(config, params, rows[:, :-1], tf.cast(inside[:, :-1], tf.int32))
         counted = tf.logical_and(places[:, :-1] < left, places[:, :-1] >= tf.gather(first_counted, window)[:, None])
-        size = at_once * length
-        losses, correct = loss.token_losses(
-            tf.reshape(hidden, [size, config.width]),
-            model.head_weights(config, params),
-            tf.reshape(rows[:, 1:], [size]),
-            tf.reshape(counted, [size]),
+        losses, correct = tf.map_fn(
+            lambda of_window: loss.token_losses(of_window[0], head, of_window[1], of_window[2]),
+            (tf.ensure_shape(hidden, [None, length, config.width]), rows[:, 1:], counted),
+            fn_output_signature=(tf.TensorSpec([length], tf.float32), tf.TensorSpec([length], tf.bool)),
+            parallel_iterations=1,  # each holds logits of a window
         )
-        by_window = [at_once, length]
         return (
             index + 1,
-            nll.write(index, tf.reduce_sum(tf.reshape(losses, by_window), axis=1)),
-            hits.write(index, tf.reduce_sum(tf.cast(tf.reshape(correct, by_window), tf.int64), axis=1)),
+            nll.write(index, tf.reduce_sum(losses, axis=1)),
+            hits.write(index, tf.reduce_sum(tf.cast(correct, tf.int64), axis=1)),
         )
 
-    nll = tf.TensorArray(tf.float32, size=rounds, element_shape=[at_once])
-    hits = tf.TensorArray(tf.int64, size=rounds, element_shape=[at_once])
+    head = model.head_weights(config, params)
+    nll = tf.TensorArray(tf.float32, size=rounds, element_shape=[None], infer_shape=False)
+    hits = tf.TensorArray(tf.int64, size=rounds, element_shape=[None], infer_shape=False)
     _, nll, hits = tf.while_loop(lambda index, *_: index < rounds, body, (0, nll, hits), parallel_iterations=1)
     batch = documents.nrows(out_type=tf.int32)
     return Scores(
-        tf.math.unsorted_segment_sum(tf.reshape(nll.stack(), [-1])[:total], document, batch),
+        tf.math.unsorted_segment_sum(nll.concat(), document, batch),
         tf.cast(num_predictions, tf.int64),
-        tf.math.unsorted_segment_sum(tf.reshape(hits.stack(), [-1])[:total], document, batch),
+        tf.math.unsorted_segment_sum(hits.concat(), document, batch),
     )

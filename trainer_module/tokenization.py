@@ -15,6 +15,7 @@ from foundation.special_tokens import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS
 
 _ESCAPE = "\x1a"
 _MARKER = "\u2581"
+_BROKEN = "\ufffd"
 _ESCAPED_ESCAPE = _ESCAPE + "a"
 _ESCAPED_MARKER = _ESCAPE + "b"
 
@@ -42,6 +43,16 @@ def unescape_text(text: str) -> str:
     return text.replace(_ESCAPED_MARKER, _MARKER).replace(_ESCAPED_ESCAPE, _ESCAPE)
 
 
+def check_utf8(text: tf.Tensor, name: str) -> tf.Operation:
+    """Asserts that texts [B] are UTF-8. Raises InvalidArgumentError, with `name`, which of them, and the remedy."""
+    # Whatever is no character becomes U+FFFD; what is one stays.
+    is_valid = tf.equal(tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace"), text)
+    wrong = tf.where(tf.logical_not(is_valid))[:, 0]
+    return tf.debugging.Assert(
+        tf.reduce_all(is_valid), [f"{name}: not valid UTF-8; encode the text as UTF-8. Rows, from 0:", wrong], 8
+    )
+
+
 class Tokenizer(tf.Module):
     """A SentencePiece model inside the graph that uses it. A module, so that a SavedModel takes it along."""
 
@@ -66,8 +77,19 @@ class Tokenizer(tf.Module):
 
     def text(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
         """[B, (tokens)] int32 -> [B] string. Special tokens give nothing; broken UTF-8 becomes U+FFFD."""
-        pieces = tf.ragged.boolean_mask(token_ids, token_ids >= NUM_SPECIAL_TOKENS)
-        return unescape(self._op.detokenize(pieces))
+        return unescape(self._escaped_text(token_ids))
+
+    def text_so_far(self, token_ids: tf.RaggedTensor, is_finished: tf.Tensor) -> tf.Tensor:
+        """The part of `text` [B] that further tokens leave as it is; all of it where a row is finished.
+
+        Left out are U+FFFD at the end, which may be the first bytes of a character, and the first half of an escape.
+        """
+        text = self._escaped_text(token_ids)
+        certain = tf.strings.regex_replace(text, f"(?:{_ESCAPE}|{_BROKEN}+)$", "")
+        return unescape(tf.where(is_finished, text, certain))
+
+    def _escaped_text(self, token_ids: tf.RaggedTensor) -> tf.Tensor:
+        return self._op.detokenize(tf.ragged.boolean_mask(token_ids, token_ids >= NUM_SPECIAL_TOKENS))
 
 
 def _column(like: tf.RaggedTensor, token_id: int) -> tf.RaggedTensor:

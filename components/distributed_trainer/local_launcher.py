@@ -2,12 +2,14 @@
 
 import contextlib
 import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from absl import logging
 
@@ -35,12 +37,14 @@ _LASTING = (ConfigError, CorpusError, ModelError, TrainingError)
 class LocalLauncher:
     """Starts `num_workers` processes; any one's death stops all, and all start again from the newest checkpoint."""
 
-    def __init__(self, config: DistributionConfig, module: str = _WORKER):
+    def __init__(self, config: DistributionConfig, module: str = _WORKER, output: TextIO | None = None):
         """Prepares a launcher.
 
         Args:
           module: what each worker runs.
+          output: gets what the workers print. None: our own standard output.
         """
+        self._output = output
         self._config = config
         self._module = module
         self.group: WorkerGroup | None = None
@@ -58,7 +62,7 @@ class LocalLauncher:
             job.save(path)
             restarts = 0
             while True:
-                with WorkerGroup(self._module, path, self._config) as group:
+                with WorkerGroup(self._module, path, self._config, self._output or sys.stdout) as group:
                     self.group = group
                     if self._stop.is_set():
                         group.ask_to_stop()

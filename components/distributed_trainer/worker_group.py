@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeGuard
+from typing import IO, Any, NamedTuple, TextIO, TypeGuard
 
 from foundation.errors import PeerLostError, PreemptedError
 from foundation.events import EVENTS_VARIABLE
@@ -45,12 +45,14 @@ class Failure(NamedTuple):
 class WorkerGroup:
     """All workers of one attempt. A context: leaving it kills whatever still runs."""
 
-    def __init__(self, module: str, job: Path, config: DistributionConfig):
+    def __init__(self, module: str, job: Path, config: DistributionConfig, output: TextIO):
         """Prepares a group.
 
         Args:
           module: what each worker runs, with `job` as its argument.
+          output: gets what the workers print, each line with its worker's rank.
         """
+        self._output = output
         self._module = module
         self._job = job
         self._config = config
@@ -75,7 +77,9 @@ class WorkerGroup:
                 )
             )
         for rank, process in enumerate(self._processes):
-            pump = threading.Thread(target=_pump, args=(process.stdout, rank if count > 1 else None), daemon=True)
+            pump = threading.Thread(
+                target=_pump, args=(process.stdout, self._output, rank if count > 1 else None), daemon=True
+            )
             pump.start()
             self._pumps.append(pump)
         return self
@@ -219,12 +223,12 @@ def _ticks() -> Iterator[None]:
         time.sleep(_POLL_S)
 
 
-def _pump(stream: IO[bytes], rank: int | None) -> None:
-    """Copies a worker's output to ours, each line with its rank."""
+def _pump(stream: IO[bytes], output: TextIO, rank: int | None) -> None:
+    """Copies a worker's output, each line with its rank."""
     prefix = "" if rank is None else f"[worker {rank}] "
     for line in stream:
-        sys.stdout.write(prefix + line.decode("utf-8", "replace").rstrip("\n") + "\n")
-        sys.stdout.flush()
+        output.write(prefix + line.decode("utf-8", "replace").rstrip("\n") + "\n")
+        output.flush()
 
 
 def _free_ports(count: int) -> list[int]:

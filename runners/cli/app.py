@@ -19,6 +19,7 @@ from runners.cli import (
     rows_command,
     run_command,
     schema_command,
+    verify_resume_command,
 )
 
 
@@ -52,6 +53,7 @@ app.command("run")(run_command.run)
 app.command("generate")(generate_command.generate)
 app.command("rows")(rows_command.rows)
 app.command("report")(report_command.report)
+app.command("verify-resume")(verify_resume_command.verify_resume)
 app.add_typer(config_command.app, name="config")
 app.add_typer(registry_command.app, name="registry")
 app.add_typer(schema_command.app, name="schema")

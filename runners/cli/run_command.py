@@ -25,6 +25,7 @@ COMPONENT_NAMES = (
     "SequencePacker",
     "BaselineModel",
     "DistributedTrainer",
+    "ExportValidator",
     "Evaluator",
     "RegistryPusher",
     "EvaluationReport",

@@ -66,6 +66,8 @@ class RunState:
             self.validation = event
         elif kind == "note" and "component" in event:
             self.components.setdefault(event["component"], Component()).note = event["text"]
+        elif kind == "note" and (running := self._running()) is not None:
+            running.note = event["text"]
         elif kind == "note":
             self.note = event["text"]
         elif kind == "summary":
@@ -73,6 +75,10 @@ class RunState:
         elif kind == "run_finished":
             self.ok = event["ok"]
             self.error = event.get("error", "")
+
+    def _running(self) -> Component | None:
+        """The component at work: what says something without saying who is a part of it."""
+        return next((one for one in self.components.values() if one.state == "running"), None)
 
     def _apply_to_component(self, happened: str, event: dict[str, Any]) -> None:
         component = self.components.setdefault(event["component"], Component())

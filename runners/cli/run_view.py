@@ -40,10 +40,10 @@ def draw(state: RunState, now: float) -> RenderableType:
             Text(name, style="dim" if component.state == "waiting" else ""),
             Text(component.state, style=style),
             Text(duration(seconds) if seconds is not None else "", style="dim"),
-            Text(component.note or component.reason, style="red" if component.state == "failed" else "dim"),
+            Text(_told_of(component), style="red" if component.state == "failed" else "dim"),
         )
     if not state.components:
-        return Text(f"{state.note} ..." if state.note else "starting ...", style="dim")
+        return Text(state.note or "starting ...", style="dim")
     parts: list[RenderableType] = [table]
     if state.training and state.components.get("DistributedTrainer", Component()).state == "running":
         parts.append(Text(""))
@@ -72,8 +72,15 @@ def plain_line(event: dict[str, Any]) -> str | None:
     if kind == "validation":
         return f"  {validation_line(event)}"
     if kind == "note":
-        return f"{name}: {event['text']}" if name else f"{event['text']} ..."
+        return f"{name}: {event['text']}" if name else str(event["text"])
     return None
+
+
+def _told_of(component: Component) -> str:
+    """One line: how it failed, else what it said last, else why it runs."""
+    if component.state == "failed":
+        return next(iter(component.reason.splitlines()), "")
+    return component.note or component.reason
 
 
 def training_line(event: dict[str, Any]) -> str:
@@ -114,6 +121,8 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
                 "The limits are evaluation.max_bits_per_byte and evaluation.max_bits_per_byte_increase, and those of "
                 "sources; --rebaseline accepts a model that is worse than the served one."
             )
+    if not summary.get("export_valid", True):
+        console.print(Text(f"But {summary['export']}.", style="bold red"), soft_wrap=True)
     if "report" in summary:
         console.print(Text(f"Report: {summary['report']}"), soft_wrap=True)
     if "outcome" in summary:

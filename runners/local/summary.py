@@ -8,6 +8,7 @@ from tfx.utils import path_utils
 
 from components.evaluation_report.artifact import PAGE
 from components.evaluator.results import load_results, load_verdict
+from components.export_validator.report import in_words, load_report
 from components.registry_pusher.executor import OUTCOME_KEY
 from runners.local.launcher import Outputs
 
@@ -17,8 +18,8 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
 
     Returns:
       `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `model`: folder of the trained model;
-      `report`: the page;
-      `outcome` (of RegistryPusher), `destination`, `version`.
+      `report`: the page; `export_valid` and `export` (what ExportValidator found, in one line); `outcome` (of
+      RegistryPusher), `destination`, `version`.
     """
     summary: dict[str, Any] = {}
     evaluator = outputs.get("Evaluator")
@@ -38,6 +39,10 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
     report = outputs.get("EvaluationReport")
     if report:
         summary["report"] = os.path.join(report["report"][0].uri, PAGE)
+    validator = outputs.get("ExportValidator")
+    if validator:
+        found = load_report(validator["blessing"][0].uri)
+        summary |= {"export_valid": found["passed"], "export": in_words(found)}
     pusher = outputs.get("RegistryPusher")
     if pusher:
         pushed = pusher["pushed_model"][0]

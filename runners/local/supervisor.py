@@ -22,8 +22,13 @@ from foundation.events import EVENTS_VARIABLE
 _POLL_S = 0.1
 """How often the parent looks for new events."""
 
-_GRACE_S = 10.0
-"""What processes get between SIGTERM and SIGKILL."""
+_GRACE_S = 30.0
+"""What processes get between SIGTERM and SIGKILL: enough for a training to end its step and save."""
+
+_AFTER_KILL_S = 10.0
+"""For how long the end of a killed process is waited for."""
+
+_INTERRUPTIONS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Supervisor:
@@ -108,25 +113,29 @@ class Supervisor:
         self.exit_code = self._child.returncode
 
     def stop(self) -> None:
-        """Ends the child and every process below it: SIGTERM, ten seconds, SIGKILL. Does nothing if all has ended."""
-        with _uninterrupted():  # an impatient second Ctrl-C must not leave half of them alive
+        """Ends the child and every process below it: SIGTERM, half a minute, SIGKILL. Does nothing if all has ended.
+
+        A second Ctrl-C shortens the wait; it does not leave half of them alive.
+        """
+        with _uninterrupted():
             processes = _descendants()
             for process in processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGTERM)
-            psutil.wait_procs(processes, timeout=_GRACE_S)
+            until = time.monotonic() + _GRACE_S
+            while processes and time.monotonic() < until and not signal.sigpending() & _INTERRUPTIONS:
+                _, processes = psutil.wait_procs(processes, timeout=_POLL_S)
             for process in _descendants():
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            psutil.wait_procs(_descendants(), timeout=_GRACE_S)
+            psutil.wait_procs(_descendants(), timeout=_AFTER_KILL_S)
             self.exit_code = self._child.wait()
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Signals that would interrupt wait until the end."""
-    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
         yield
     finally:

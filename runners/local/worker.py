@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    emit("note", text="starting TensorFlow Extended")
+    emit("note", text="starting TensorFlow Extended ...")
     from pipeline.config import load_config
     from pipeline.graph import create_pipeline
     from runners.local.runner import run_pipeline

@@ -33,6 +33,7 @@ COMPONENTS = [
     "SequencePacker",
     "BaselineModel",
     "DistributedTrainer",
+    "ExportValidator",
     "Evaluator",
     "RegistryPusher",
     "EvaluationReport",
@@ -119,20 +120,27 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 13}
+    assert line.after_first == {"COMPLETE": 14}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 13, "CACHED": 13}
+    assert line.after_second == {"COMPLETE": 14, "CACHED": 14}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
-    assert again == {"BaselineModel", "DistributedTrainer", "Evaluator", "RegistryPusher", "EvaluationReport"}
+    assert again == {
+        "BaselineModel",
+        "DistributedTrainer",
+        "ExportValidator",
+        "Evaluator",
+        "RegistryPusher",
+        "EvaluationReport",
+    }
     assert said["BaselineModel"] == "running (the served model changed)"
     assert "below the baseline's" in line.more
     assert said["DistributedTrainer"] == "running (train.steps changed)"
@@ -332,6 +340,25 @@ def test_ingesting_the_same_again_changes_nothing(line):
     sources = [str(stdlib / name) for name in ("json", "email", "urllib", "collections", "html")]
     assert "up to date" in tokenmill(line.folder, "ingest", *sources, "--out", "data")
     assert [path.name for path in (line.folder / "data").glob("span-*")] == ["span-1"]
+
+
+def test_two_workers_train_what_one_did_and_a_killed_one_changes_nothing(line):
+    """The rows and losses of the first run; then the resume, proven on this configuration."""
+    arguments = ("--config", "tiny.yaml", "--set", "train.seed=1", "--set", "train.log_every=1")
+    workers = ("--set", "distribution.strategy=multi_worker", "--set", "distribution.num_workers=2")
+    logs = []
+    for distribution in ((), workers):
+        # A training that has ended would not be repeated: each begins with none.
+        shutil.rmtree(line.folder / "runs/tiny/checkpoints")
+        tokenmill(line.folder, "run", *arguments, *distribution, "--to", "DistributedTrainer")
+        (log,) = (line.folder / "runs/tiny/checkpoints").glob("*/train_log.jsonl")
+        logs.append([json.loads(text) for text in log.read_text().splitlines()])
+    one, two = ([entry for entry in log if "loss" in entry] for log in logs)
+    assert [entry["rows_digest"] for entry in one] == [entry["rows_digest"] for entry in two]
+    assert [entry["loss"] for entry in one] == pytest.approx([entry["loss"] for entry in two], abs=1e-5)
+    proof = tokenmill(line.folder, "verify-resume", *arguments, *workers, "--kill-at", "5")
+    assert "The training that was killed is, bit for bit, the one that was not." in proof
+    assert "after step 10" in proof
 
 
 def test_a_failing_component_is_named_with_cause_and_log(line):

@@ -37,8 +37,16 @@ def test_components_and_their_inputs(tmp_path):
         "SequencePacker": {"Transform"},
         "BaselineModel": set(),
         "DistributedTrainer": {"SequencePacker", "Transform"},
+        "ExportValidator": {"CorpusGen", "DistributedTrainer", "SequencePacker"},
         "Evaluator": {"CorpusGen", "DistributedTrainer", "BaselineModel"},
-        "RegistryPusher": {"DistributedTrainer", "Evaluator", "SequencePacker", "CorpusGen", "BaselineModel"},
+        "RegistryPusher": {
+            "DistributedTrainer",
+            "Evaluator",
+            "ExportValidator",
+            "SequencePacker",
+            "CorpusGen",
+            "BaselineModel",
+        },
         "EvaluationReport": {"DistributedTrainer", "Evaluator", "CorpusGen"},
     }
 
@@ -133,6 +141,7 @@ def test_other_documents_are_another_recipe(tmp_path):
         ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
         ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
         ({"evaluation": {"max_source_bits_per_byte": 1.0}}, {"Evaluator"}),
+        ({"export": {"max_answer_s": 1.0}}, {"ExportValidator"}),
         ({"registry": {"keep_versions": 3}}, {"RegistryPusher"}),
     ],
 )
@@ -150,6 +159,7 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("components/tokenizer/learning.py", {"Transform"}),
         ("components/corpus_gate/rules.py", {"CorpusGate"}),
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
+        ("components/export_validator/checks.py", {"ExportValidator"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
         ("components/evaluation_report/page.py", {"EvaluationReport"}),
         ("components/registry_pusher/registry.py", {"RegistryPusher", "BaselineModel"}),

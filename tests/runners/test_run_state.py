@@ -129,6 +129,11 @@ METRICS = {
             {"blessed": False, "outcome": "not_blessed", "destination": "", "version": "", "model": "/m"},
             "Nothing was pushed; the registry is as it was.\nTry it all the same: tokenmill generate --model /m",
         ),
+        (
+            {"blessed": True, "export_valid": False, "export": "the export is not valid", "outcome": "not_blessed"}
+            | {"destination": "", "version": ""},
+            "But the export is not valid.\nNothing was pushed; the registry is as it was.",
+        ),
     ],
 )
 def test_the_summary_gives_metrics_verdict_and_place(outcome, expected):
@@ -142,3 +147,23 @@ def test_the_summary_gives_metrics_verdict_and_place(outcome, expected):
     assert "1.234" in text and "50.0%" in text
     assert "s9" in text and "s2" in text and "\ns1 " not in text
     assert re.search(r"\(2 smaller\) +6 +201\b", text)
+
+
+def test_a_failure_is_told_whatever_the_component_said_before():
+    """Its first line; the whole follows the table."""
+    state = state_after(
+        STARTED,
+        {"kind": "component_running", "component": "First", "reason": "first run"},
+        {"kind": "note", "component": "First", "text": "nearly done"},
+        {"kind": "component_failed", "component": "First", "seconds": 1.0, "error": "disk full\nfree some"},
+    )
+    (line,) = [text for text in rendered(state).splitlines() if text.startswith("First")]
+    assert "disk full" in line and "nearly done" not in line and "free some" not in line
+
+
+def test_what_training_says_stands_beside_its_component():
+    """The training process does not know which component it works for."""
+    state = state_after(*RUNNING, {"kind": "note", "text": "training goes on after step 6"})
+    (line,) = [text for text in rendered(state).splitlines() if text.startswith("DistributedTrainer")]
+    assert "training goes on after step 6" in line
+    assert plain_line({"kind": "note", "text": "training goes on after step 6"}) == "training goes on after step 6"

@@ -48,7 +48,8 @@ def test_a_killed_child_is_noticed(tmp_path):
     assert run.exit_code == -signal.SIGKILL
 
 
-def test_two_runs_in_one_root_are_refused(tmp_path):
+def test_two_runs_in_one_root_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("runners.local.supervisor._GRACE_S", 1.0)
     with supervise(tmp_path, "family") as run:
         next(event for event in run.events() if event)
         with (
@@ -103,7 +104,10 @@ def test_a_second_interruption_does_not_stop_the_ending(tmp_path):
 def test_the_child_does_not_outlive_its_parent(tmp_path, number):
     """Ctrl-C ends the family in order; where the parent is killed outright, the kernel ends the child."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
+        [sys.executable, "-c", f"import runners.local.supervisor as s; s._GRACE_S = 2.0\n{PARENT}", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
     )
     family = json.loads(parent.stdout.readline())
     child = psutil.Process(family[0])

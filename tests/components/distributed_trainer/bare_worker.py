@@ -4,7 +4,8 @@ Its job is that of `trainer_module.worker`. Every worker leaves a digest of its 
 chief its variables in `trained.npz` and the number of collectives of a step in `collectives.txt`. `custom_config`
 may ask for trouble: `pause_s` after every step; `late_rank` and `late_s`, a worker that starts so much later;
 `absent_rank`, one that never does; `error_rank` and `error_step`, an error of
-one worker; `bad_rank` and `bad_step`, a gradient that is not finite in one worker.
+one worker; `bad_rank` and `bad_step`, a gradient that is not finite in one worker;
+`forgets`, optimizer moments that are lost in a resume.
 """
 
 import hashlib
@@ -38,6 +39,8 @@ def _run(job):
     if settings.get("bad_rank") == rank:
         _spoil_gradients(settings["bad_step"])
     _after_steps(settings.get("pause_s", 0), settings["error_step"] if settings.get("error_rank") == rank else None)
+    if settings.get("forgets"):
+        _forget_moments()
     steps = _remember_train_step()
     (train_rows,), (eval_rows,) = job["train_files"], job["eval_files"]
     out = Path(job["model_run_dir"])
@@ -72,6 +75,20 @@ def _after_steps(pause_s, error_step):
             raise RuntimeError("out of paper")
 
     TrainLog.step = step
+
+
+def _forget_moments():
+    from trainer_module import joining
+
+    original = joining._restore
+
+    def restore(path, state, *arguments):
+        restored = original(path, state, *arguments)
+        for variable in state.first_moments.values():
+            variable.assign(variable * 0.0)
+        return restored
+
+    joining._restore = restore
 
 
 def _remember_train_step():

@@ -25,7 +25,7 @@ TRAIN = TrainConfig(
     checkpoint_every=4,
     compile="graph",
 )
-_WORKER = "tests.components.distributed_trainer.bare_worker"
+WORKER = "tests.components.distributed_trainer.bare_worker"
 _KILLER_PATIENCE_S = 120.0
 
 
@@ -60,6 +60,24 @@ class Result:
         return {line["step"]: line["rows_digest"] for line in self.lines if "loss" in line}
 
 
+def job_of(rows: Path, folder: Path, train: TrainConfig, distribution: DistributionConfig, **settings) -> Job:
+    """For `bare_worker`."""
+    return Job(
+        [str(rows / "train")],
+        [str(rows / "eval")],
+        str(folder / "model"),
+        str(folder),
+        {
+            "model": MODEL.model_dump(),
+            "train": train.model_dump(),
+            "distribution": distribution.model_dump(),
+            "checkpoint_root": str(folder / "checkpoints"),
+            "code_hash": "",
+            **settings,
+        },
+    )
+
+
 class Cluster:
     """One training's folder; it may be launched more than once, with other workers each time."""
 
@@ -80,21 +98,8 @@ class Cluster:
             launcher="local",
             **{**defaults, **distribution},
         )
-        job = Job(
-            [str(self._rows / "train")],
-            [str(self._rows / "eval")],
-            str(self.folder / "model"),
-            str(self.folder),
-            {
-                "model": MODEL.model_dump(),
-                "train": self._train.model_dump(),
-                "distribution": config.model_dump(),
-                "checkpoint_root": str(self.folder / "checkpoints"),
-                "code_hash": "",
-                **(settings or {}),
-            },
-        )
-        self.launcher = LocalLauncher(config, _WORKER)
+        job = job_of(self._rows, self.folder, self._train, config, **(settings or {}))
+        self.launcher = LocalLauncher(config, WORKER)
         outcome = self.launcher.run(job)
         with np.load(self.folder / "trained.npz") as saved:
             variables = dict(saved)

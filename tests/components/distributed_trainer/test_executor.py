@@ -4,8 +4,11 @@ import json
 
 from tfx.types import standard_artifacts
 
-from components.distributed_trainer.executor import job_of
+from components.distributed_trainer.executor import job_of, launcher_of
+from components.distributed_trainer.launcher import InProcess
+from components.distributed_trainer.local_launcher import LocalLauncher
 from components.sequence_packer.artifact import PackedRows
+from trainer_module.config import DistributionConfig
 
 
 def artifact(kind, uri):
@@ -47,3 +50,18 @@ def test_arguments_name_the_places_of_the_artifacts(tmp_path):
         "checkpoint_root": "/checkpoints",
         "code_hash": "0",
     }
+
+
+def test_the_launcher_is_the_strategys(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert isinstance(launcher_of(DistributionConfig()), InProcess)
+    assert isinstance(launcher_of(DistributionConfig(launcher="local")), LocalLauncher)
+    assert isinstance(launcher_of(DistributionConfig(strategy="mirrored", num_devices=2)), LocalLauncher)
+    assert isinstance(launcher_of(DistributionConfig(strategy="multi_worker", num_workers=2)), LocalLauncher)
+
+
+def test_a_worker_of_somebody_elses_cluster_starts_none(monkeypatch):
+    """With TF_CONFIG given, this process is one of the workers."""
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {}}))
+    assert isinstance(launcher_of(DistributionConfig(strategy="multi_worker", num_workers=2)), InProcess)
+    assert isinstance(launcher_of(DistributionConfig(strategy="mirrored", num_devices=2)), LocalLauncher)

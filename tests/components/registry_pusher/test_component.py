@@ -58,6 +58,16 @@ def test_a_model_that_is_not_blessed_stays_out(tmp_path, notes):
     assert notes() == ["toy is not blessed and was not pushed"]
 
 
+@pytest.mark.parametrize(("valid", "outcome"), [(0, "not_blessed"), (1, "pushed")])
+def test_an_export_that_is_not_proven_stays_out(tmp_path, valid, outcome):
+    """Blessed by the Evaluator is not enough."""
+    proof = _artifact(standard_artifacts.InfraBlessing, str(tmp_path / "proof"), 14)
+    proof.set_int_custom_property("blessed", valid)
+    pushed = _push(tmp_path, b"weights", blessed=1, inputs={"infra_blessing": [proof]})
+    assert pushed.get_string_custom_property("outcome") == outcome
+    assert (tmp_path / "registry").exists() == bool(valid)
+
+
 def test_an_unchanged_model_is_recorded_as_already_served(tmp_path, notes):
     _push(tmp_path / "first", b"weights", blessed=1, registry_dir=tmp_path / "registry")
     again = _push(tmp_path / "second", b"weights", blessed=1, registry_dir=tmp_path / "registry")
