@@ -161,8 +161,28 @@ class EvaluationConfig(Section):
     max_bits_per_byte: float = Field(8.0, gt=0)
     """The model is blessed if its bits per byte over all held-out documents are at most this."""
 
+    max_bits_per_byte_increase: float | None = Field(0.02, ge=0)
+    """And if they are at most this much above those of the model that is served (BaselineModel), which are measured
+    over the same documents, so whatever its tokenizer. Null: not compared. `run --rebaseline` accepts a worse one."""
+
+    max_source_bits_per_byte: float | None = Field(None, gt=0)
+    """The same limit for each `source`. Null: none."""
+
+    max_source_bits_per_byte_increase: float | None = Field(None, ge=0)
+    """The same comparison for each `source`. Null: none."""
+
+    min_documents: int = Field(20, ge=1)
+    """Sources with fewer held-out documents than this have no limit of their own."""
+
     slice_by_source: bool = True
     """Metrics for each `source` beside the overall ones."""
+
+    @model_validator(mode="after")
+    def _sources_are_measured(self) -> "EvaluationConfig":
+        limits = (self.max_source_bits_per_byte, self.max_source_bits_per_byte_increase)
+        if limits != (None, None) and not self.slice_by_source:
+            raise ValueError("limits on sources need slice_by_source: true; set that, or unset max_source_...")
+        return self
 
 
 class ExportConfig(Section):
@@ -192,6 +212,10 @@ class RegistryConfig(Section):
 
     keep_versions: int = Field(10, ge=2)
     """Newest versions that stay; the served one and its predecessor always do."""
+
+    mirror: str | None = None
+    """A place in an object store, such as gs://BUCKET/models, that holds a copy of every version for servers elsewhere.
+    Null: none. It goes through TensorFlow's file system (`components/registry_pusher/mirror.py`)."""
 
 
 class BeamConfig(Section):

@@ -4,6 +4,8 @@ documents -> CorpusGen -> StatisticsGen -> SchemaGen, ExampleValidator (<- Impor
              CorpusGen, StatisticsGen, ExampleValidator -> CorpusGate, before
              CorpusGen -> Transform -> SequencePacker -> DistributedTrainer -> ExportValidator, Evaluator
              DistributedTrainer, ExportValidator, Evaluator -> RegistryPusher
+             DistributedTrainer, Evaluator -> EvaluationReport
+             registry -> BaselineModel -> Evaluator, and DistributedTrainer for a warm start
 """
 
 import dataclasses
@@ -24,8 +26,12 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, range_config_pb2, transform_pb2
 from tfx.types import BaseChannel
 
+from components.baseline_model.choice import choose
+from components.baseline_model.component import BaselineModel
 from components.corpus_gate.component import CorpusGate
 from components.distributed_trainer.component import DistributedTrainer
+from components.distributed_trainer.component import code_hash as trainer_code_hash
+from components.evaluation_report.component import EvaluationReport
 from components.evaluator.eval_config import make_eval_config
 from components.export_validator.component import ExportValidator
 from components.registry_pusher.component import RegistryPusher
@@ -37,24 +43,29 @@ from foundation.documents import DOC_ID, DOCUMENT_FILE_PREFIX
 from foundation.source_hash import source_hash
 from pipeline.config import RunConfig
 from pipeline.curated_schema import CuratedSchema
+from pipeline.recipe import recipe_of
 
 SCHEMA_FILE = Path(__file__).resolve().parent.parent / "schema" / "corpus.pbtxt"
 
 
-def create_pipeline(config: RunConfig) -> Pipeline:
-    """The pipeline of one configuration, with ML Metadata in SQLite."""
+def create_pipeline(config: RunConfig, rebaseline: bool = False) -> Pipeline:
+    """The pipeline of one configuration, with ML Metadata in SQLite.
+
+    Args:
+      rebaseline: accept the model however it compares with the one that is served.
+    """
     return Pipeline(
         pipeline_name=config.name,
         pipeline_root=str(config.artifact_root),
-        components=create_components(config),
+        components=create_components(config, rebaseline),
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(config.metadata_path)),
         beam_pipeline_args=config.beam.pipeline_args,
     )
 
 
-def create_components(config: RunConfig) -> list[BaseNode]:
-    """Every component, wired."""
+def create_components(config: RunConfig, rebaseline: bool = False) -> list[BaseNode]:
+    """Every component, wired, for the model that the registry serves now."""
     corpus_gen = _corpus_gen(config)
     statistics_gen = StatisticsGen(examples=corpus_gen.outputs["examples"])
     schema_gen = SchemaGen(statistics=statistics_gen.outputs["statistics"])
@@ -83,6 +94,15 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         policy=config.packing.policy,
         tokens_per_shard=config.packing.tokens_per_shard,
     )
+    registry_dir = str(config.registry_folder)
+    recipe = _recipe(config, [corpus_gen, transform, packer])
+    baseline = BaselineModel(
+        registry_dir=registry_dir,
+        model_name=config.name,
+        baseline=choose(registry_dir, config.name, recipe, rebaseline),
+    )
+    baseline.add_upstream_node(packer)  # late, so that what is served is known as late as can be
+    warm = config.train.warm_start == "baseline"
     trainer = DistributedTrainer(
         rows=packer.outputs["rows"],
         transform_graph=transform.outputs["transform_graph"],
@@ -90,7 +110,9 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         train_config=config.train,
         distribution_config=config.distribution,
         checkpoint_root=str(config.checkpoint_root),
+        baseline_model=baseline.outputs["model"] if warm else None,
     )
+    trainer.add_upstream_node(baseline)  # so that a run --to the trainer leaves all that a run --from Evaluator takes
     export_validator = ExportValidator(
         model=trainer.outputs["model"],
         model_run=trainer.outputs["model_run"],
@@ -103,10 +125,11 @@ def create_components(config: RunConfig) -> list[BaseNode]:
     evaluator = Evaluator(
         examples=corpus_gen.outputs["examples"],
         model=trainer.outputs["model"],
+        baseline_model=baseline.outputs["model"],
         example_splits=["eval"],
         eval_config=make_eval_config(
-            max_bits_per_byte=config.evaluation.max_bits_per_byte,
-            slice_by_source=config.evaluation.slice_by_source,
+            **config.evaluation.model_dump(),
+            rebaseline=rebaseline,
             code_hash=source_hash("components/evaluator"),
         ),
     )
@@ -116,10 +139,23 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         infra_blessing=export_validator.outputs["blessing"],
         evaluation=evaluator.outputs["evaluation"],
         rows=packer.outputs["rows"],
-        registry_dir=str(config.registry_folder),
+        examples=corpus_gen.outputs["examples"],
+        baseline_model=baseline.outputs["model"],
+        recipe=recipe,
+        registry_dir=registry_dir,
         model_name=config.name,
         keep_versions=config.registry.keep_versions,
+        mirror=config.registry.mirror or "",
     )
+    report = EvaluationReport(
+        model=trainer.outputs["model"],
+        model_run=trainer.outputs["model_run"],
+        evaluation=evaluator.outputs["evaluation"],
+        blessing=evaluator.outputs["blessing"],
+        examples=corpus_gen.outputs["examples"],
+        title=config.name,
+    )
+    report.add_upstream_node(pusher)  # a page that cannot be written does not keep a good model from being served
     return [
         corpus_gen,
         statistics_gen,
@@ -129,11 +165,24 @@ def create_components(config: RunConfig) -> list[BaseNode]:
         gate,
         transform,
         packer,
+        baseline,
         trainer,
         export_validator,
         evaluator,
         pusher,
+        report,
     ]
+
+
+def _recipe(config: RunConfig, before_training: list[BaseNode]) -> str:
+    """Fingerprint of everything that decides the model, but for a baseline that it starts from."""
+    training = {
+        "model": config.model.model_dump(),
+        "train": config.train.model_dump(),
+        "distribution": config.distribution.model_dump(),
+        "code": trainer_code_hash(),
+    }
+    return recipe_of(before_training, training, config.documents_folder, config.corpus.span)
 
 
 def _corpus_gen(config: RunConfig) -> BaseNode:

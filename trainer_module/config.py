@@ -138,6 +138,10 @@ class TrainConfig(Section):
     blocks_per_checkpoint: int = Field(1, ge=1, le=512)
     """full: blocks that share one kept input; more need less memory for inputs and more for one stretch."""
 
+    warm_start: Literal["none", "baseline"] = "none"
+    """baseline: begins with the weights of the model that the registry serves, if there is one; its tokenizer and
+    shapes must be the same. For pretraining that continues on a new span."""
+
     seed: int = Field(0, ge=0, lt=2**31)
     """Decides the initial weights and the order of rows."""
 

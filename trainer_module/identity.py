@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = {
     "checkpoint_every",
     "keep_checkpoints",
     "log_every",
+    "warm_start",  # the weights themselves count (`warm_start.decisive_values`)
 }
 # These decide which weights are taken in the end: without early stop and keep_best not even that.
 _OF_VALIDATION = {"eval_every", "eval_rows"}

@@ -14,7 +14,7 @@ from absl import logging
 
 from foundation.errors import TrainingError
 from foundation.events import emit
-from trainer_module import checkpoint, compute_path, identity
+from trainer_module import checkpoint, compute_path, identity, warm_start
 from trainer_module.config import ModelConfig, TrainConfig
 from trainer_module.progress import Progress
 from trainer_module.replicas import Replicas
@@ -47,6 +47,7 @@ def joined(
     checkpoint_root: Path,
     code_hash: str,
     replicas: Replicas,
+    baseline: Path | None = None,
 ) -> Iterator[Joined]:
     """Opens a training for the time of the block.
 
@@ -61,6 +62,7 @@ def joined(
         told = None
         if replicas.is_chief:
             values = identity.decisive_values(model_config, config, train_rows, code_hash)
+            values |= warm_start.decisive_values(baseline)
             folder, fingerprint = identity.open_folder(checkpoint_root, values, config.abandon_unfinished)
             resources.enter_context(identity.held(folder))
             checkpoint.remove_unfinished(folder)
@@ -80,6 +82,8 @@ def joined(
         step, progress = 0, Progress()
         if told["checkpoint"] is not None:
             step, progress = _restore(folder / told["checkpoint"], state, told["fingerprint"], replicas)
+        else:
+            warm_start.take_weights(state, model_config, train_rows, baseline)
         _check_same_state(state.variables(), config, train_rows, replicas)
         yield Joined(folder, told["fingerprint"], config, state, step, progress)
 

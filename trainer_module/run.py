@@ -29,7 +29,7 @@ def run_fn(fn_args: "FnArgs") -> None:
         SavedModel goes; `model_run_dir`: where the training log and `reference.npz` go; `custom_config`: `model` and
         `train` (sections of the configuration as dictionaries), `tokenizer` (path of the serialized SentencePiece
         model), `checkpoint_root`, `code_hash`; `distribution` (a section), without which one device trains;
-        `stop_after`, a step, if training is to stop there.
+        `stop_after`, a step, if training is to stop there; `baseline`, a SavedModel, if it begins with those weights.
 
     Raises:
       TrainingError: the tokenizer is not the one that made the rows; or as `trainer_module.training.train`.
@@ -68,6 +68,7 @@ def run_fn(fn_args: "FnArgs") -> None:
         settings["code_hash"],
         replicas,
         settings.get("stop_after"),
+        Path(settings["baseline"]) if settings.get("baseline") else None,
     )
     heartbeat.move(heartbeat.EXPORTING, trained.step)
     if replicas.is_chief:

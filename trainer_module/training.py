@@ -52,6 +52,7 @@ def train(
     code_hash: str = "",
     replicas: Replicas = ONE,
     stop_after: int | None = None,
+    baseline: Path | None = None,
 ) -> Trained:
     """Trains, or goes on with the training of the same settings and data that was stopped.
 
@@ -62,6 +63,7 @@ def train(
       code_hash: of the code that trains; with another, a training that has ended is not taken for this one.
       replicas: that train together.
       stop_after: a step after which training stops as if it were asked to.
+      baseline: an exported model with whose weights it begins (`warm_start`).
 
     Raises:
       TrainingError: the rows do not fit the model; a gradient is not finite; a training with other settings was
@@ -75,7 +77,7 @@ def train(
     for reader in (training, evaluation):
         _check_fit(model_config, reader)
         reader.verify()
-    with joined(model_config, config, train_rows, checkpoint_root, code_hash, replicas) as training_of_all:
+    with joined(model_config, config, train_rows, checkpoint_root, code_hash, replicas, baseline) as training_of_all:
         return _run(model_config, training_of_all, training, evaluation, replicas, stop_after)
 
 

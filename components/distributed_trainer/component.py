@@ -19,6 +19,11 @@ _CODE = ("components/distributed_trainer", "trainer_module", "foundation")
 """The code that decides the model: a change in it must not be served from the cache."""
 
 
+def code_hash() -> str:
+    """Fingerprint of that code."""
+    return source_hash(*_CODE)
+
+
 class DistributedTrainerSpec(component_spec.ComponentSpec):
     """Channels and properties of DistributedTrainer."""
 
@@ -32,6 +37,7 @@ class DistributedTrainerSpec(component_spec.ComponentSpec):
     INPUTS: ClassVar = {
         "rows": component_spec.ChannelParameter(type=PackedRows),
         "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
+        "baseline_model": component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
     }
     OUTPUTS: ClassVar = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
@@ -53,6 +59,7 @@ class DistributedTrainer(base_component.BaseComponent):
         train_config: TrainConfig,
         distribution_config: DistributionConfig,
         checkpoint_root: str,
+        baseline_model: channel.BaseChannel | None = None,
     ):
         """Makes the component.
 
@@ -62,16 +69,18 @@ class DistributedTrainer(base_component.BaseComponent):
           model_config, train_config, distribution_config: sections of the configuration; kept as JSON in the
             execution's properties.
           checkpoint_root: folder in which trainings keep checkpoints across runs.
+          baseline_model: of BaselineModel, with whose weights training begins; it may hold none.
         """
         super().__init__(
             DistributedTrainerSpec(
                 rows=rows,
                 transform_graph=transform_graph,
+                baseline_model=baseline_model,
                 model_config=json.dumps(model_config.model_dump(), sort_keys=True),
                 train_config=json.dumps(train_config.model_dump(), sort_keys=True),
                 distribution_config=json.dumps(distribution_config.model_dump(), sort_keys=True),
                 checkpoint_root=checkpoint_root,
-                code_hash=source_hash(*_CODE),
+                code_hash=code_hash(),
                 model=channel.Channel(type=standard_artifacts.Model),
                 model_run=channel.Channel(type=standard_artifacts.ModelRun),
             )

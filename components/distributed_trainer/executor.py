@@ -65,6 +65,7 @@ def job_of(
     graph = artifact_utils.get_single_instance(input_dict["transform_graph"])
     model = artifact_utils.get_single_instance(output_dict["model"])
     run = artifact_utils.get_single_instance(output_dict["model_run"])
+    baselines = input_dict.get("baseline_model") or []
     return Job(
         train_files=[os.path.join(rows.uri, "Split-train")],
         eval_files=[os.path.join(rows.uri, "Split-eval")],
@@ -77,5 +78,6 @@ def job_of(
             "tokenizer": str(tokenizer_path(graph.uri)),
             "checkpoint_root": exec_properties["checkpoint_root"],
             "code_hash": exec_properties["code_hash"],
+            "baseline": path_utils.serving_model_dir(baselines[0].uri) if baselines else None,
         },
     )

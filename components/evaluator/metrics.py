@@ -95,13 +95,33 @@ class DocumentSums(NamedTuple):
         return self.num_correct / self.num_tokens
 
 
+class Lengths(NamedTuple):
+    """Documents of a range of lengths."""
+
+    least: int = 0
+    """Bytes of the shortest."""
+
+    below: int | None = None
+    """Bytes that they stay below; None: no limit."""
+
+    def holds(self, num_bytes: int) -> bool:
+        """Whether a document of so many bytes is one of them."""
+        return self.least <= num_bytes and (self.below is None or num_bytes < self.below)
+
+    @property
+    def suffix(self) -> str:
+        """What metrics over this range have in their names; nothing for all documents."""
+        return "" if self == Lengths() else f"_bytes_{self.least}_{'' if self.below is None else self.below}"
+
+
 class _SumsOfDocument(metric_types.Preprocessor):
     """From a document's extracts to its `DocumentSums`: a few numbers, whatever the document's length."""
 
-    def __init__(self, model_name: str):
+    def __init__(self, model_name: str, lengths: Lengths = Lengths()):  # noqa: B008 - a constant
         # TFMA tells preprocessors apart by their names.
-        super().__init__(name=f"{_SUMS_NAME}:{model_name}")
+        super().__init__(name=f"{_SUMS_NAME}{lengths.suffix}:{model_name}")
         self._model_name = model_name
+        self._lengths = lengths
 
     def process(self, extracts: dict[str, Any]) -> Iterator[DocumentSums]:
         predictions = extracts[constants.PREDICTIONS_KEY]
@@ -110,7 +130,8 @@ class _SumsOfDocument(metric_types.Preprocessor):
             named = util.get_by_keys(predictions, [self._model_name], optional=True)
             predictions = predictions if named is None else named
         nll, *counts = (_scalar(predictions, output) for output in SCORE_OUTPUTS)
-        yield DocumentSums.of_document(float(nll), *(int(count) for count in counts))
+        sums = DocumentSums.of_document(float(nll), *(int(count) for count in counts))
+        yield sums if self._lengths.holds(sums.num_bytes) else DocumentSums()
 
 
 class _AddDocuments(beam.CombineFn):
@@ -136,22 +157,46 @@ class _AddDocuments(beam.CombineFn):
         return {self._key: accumulator}
 
 
+class _Wanted(NamedTuple):
+    """What a metric is of the sums of a slice."""
+
+    field: str
+    lengths: Lengths
+    min_documents: int
+
+
 class _SumsMetric(metric_types.Metric):
     """A metric that is one field of the `DocumentSums` of a slice.
 
     Args:
-      name: its name in results and thresholds; the field's if not given.
+      name: its name in results and thresholds; the field's, with the range's suffix, if not given.
+      least, below: a range of lengths in bytes, to whose documents the metric is confined; `Lengths`.
+      min_documents: in a slice of fewer documents the metric is 0, so that no threshold on it can be missed there.
+      rebaseline: a note that the comparison with the baseline has no threshold on purpose; of no effect here.
       code_hash: of the code that computes metrics. Not used in the computation: it stands in the evaluation's
         configuration, so that an edit of this file is not served from the cache.
     """
 
     FIELD: ClassVar[str]
 
-    def __init__(self, name: str = "", code_hash: str = ""):
+    def __init__(
+        self,
+        name: str = "",
+        code_hash: str = "",
+        least: int = 0,
+        below: int | None = None,
+        min_documents: int = 0,
+        rebaseline: bool = False,
+    ):
+        lengths = Lengths(least, below)
         super().__init__(
-            functools.partial(_computations, self.FIELD),
-            name=name or self.FIELD,
+            functools.partial(_computations, _Wanted(self.FIELD, lengths, min_documents)),
+            name=name or self.FIELD + lengths.suffix,
             code_hash=code_hash,
+            least=least,
+            below=below,
+            min_documents=min_documents,
+            rebaseline=rebaseline,
         )
 
 
@@ -211,15 +256,15 @@ for _metric in METRICS:
 
 
 def _computations(
-    field: str,
+    wanted: _Wanted,
     name: str,
-    code_hash: str,
     model_names: list[str],
     output_names: list[str],
     example_weighted: bool,
+    **settings: Any,
 ) -> metric_types.MetricComputations:
     """For each model the sums, which TFMA computes once for all metrics, and the metric that follows from them."""
-    del code_hash  # see _SumsMetric
+    del settings  # see _SumsMetric
     computations: metric_types.MetricComputations = []
     for model_name, output_name in itertools.product(model_names, output_names):
         sums_key, key = (
@@ -229,27 +274,30 @@ def _computations(
                 output_name=output_name,
                 example_weighted=example_weighted,
             )
-            for each in (_SUMS_NAME, name)
+            for each in (_SUMS_NAME + wanted.lengths.suffix, name)
         )
         sums = metric_types.MetricComputation(
             keys=[sums_key],
-            preprocessors=[_SumsOfDocument(model_name)],
+            preprocessors=[_SumsOfDocument(model_name, wanted.lengths)],
             combiner=_AddDocuments(sums_key),
         )
         metric = metric_types.DerivedMetricComputation(
-            keys=[key], result=functools.partial(_metric_of_sums, field, key, sums_key)
+            keys=[key], result=functools.partial(_metric_of_sums, wanted, key, sums_key)
         )
         computations += [sums, metric]
     return computations
 
 
 def _metric_of_sums(
-    field: str,
+    wanted: _Wanted,
     key: metric_types.MetricKey,
     sums_key: metric_types.MetricKey,
     metrics: dict[Any, Any],
 ) -> dict[metric_types.MetricKey, float]:
-    return {key: float(getattr(metrics[sums_key], field))}
+    sums: DocumentSums = metrics[sums_key]
+    if sums.num_documents < wanted.min_documents:
+        return {key: 0.0}
+    return {key: float(getattr(sums, wanted.field))}
 
 
 def _scalar(predictions: dict[str, np.ndarray], output: str) -> Any:

@@ -24,6 +24,8 @@ class RegistryPusherSpec(standard_component_specs.PusherSpec):
         "model_name": component_spec.ExecutionParameter(type=str),
         "keep_versions": component_spec.ExecutionParameter(type=int),
         "code_hash": component_spec.ExecutionParameter(type=str),
+        "recipe": component_spec.ExecutionParameter(type=str),
+        "mirror": component_spec.ExecutionParameter(type=str),
     }
     INPUTS: ClassVar = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
@@ -31,6 +33,8 @@ class RegistryPusherSpec(standard_component_specs.PusherSpec):
         "infra_blessing": component_spec.ChannelParameter(type=standard_artifacts.InfraBlessing, optional=True),
         "evaluation": component_spec.ChannelParameter(type=standard_artifacts.ModelEvaluation, optional=True),
         "rows": component_spec.ChannelParameter(type=PackedRows, optional=True),
+        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True),
+        "baseline_model": component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
     }
     OUTPUTS: ClassVar = {"pushed_model": component_spec.ChannelParameter(type=standard_artifacts.PushedModel)}
 
@@ -57,6 +61,10 @@ class RegistryPusher(Pusher):
         infra_blessing: types.BaseChannel | None = None,
         evaluation: types.BaseChannel | None = None,
         rows: types.BaseChannel | None = None,
+        examples: types.BaseChannel | None = None,
+        baseline_model: types.BaseChannel | None = None,
+        recipe: str = "",
+        mirror: str = "",
     ):
         """Makes the component.
 
@@ -69,7 +77,11 @@ class RegistryPusher(Pusher):
           model_blessing: the Evaluator's decision. Without one every model is taken for blessed.
           infra_blessing: whether the model can be served, decided elsewhere.
           evaluation: of the Evaluator; its metrics go into the manifest.
-          rows: what the model was trained on; its id goes into the manifest.
+          rows: what the model was trained on; its ledger goes into the manifest.
+          examples: the documents; their span goes into the manifest.
+          baseline_model: of BaselineModel; the manifest says which version it was.
+          recipe: fingerprint of everything that decides the model, by which a later run knows that it repeats this one.
+          mirror: a place in an object store that holds a copy of every version; empty: none.
 
         Raises:
           ConfigError: a parameter out of its bounds.
@@ -85,6 +97,10 @@ class RegistryPusher(Pusher):
             infra_blessing=infra_blessing,
             evaluation=evaluation,
             rows=rows,
+            examples=examples,
+            baseline_model=baseline_model,
+            recipe=recipe,
+            mirror=mirror,
             registry_dir=registry_dir,
             model_name=model_name,
             keep_versions=keep_versions,

@@ -1,6 +1,5 @@
 """Executor of RegistryPusher: a blessed model becomes a version of the registry."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ from tfx import types
 from tfx.components.pusher import executor as tfx_pusher
 from tfx.types import artifact_utils, standard_component_specs
 
-from components.registry_pusher import registry
+from components.registry_pusher import registry, retention
 from foundation import events
+from foundation.links import link_tree
 
 OUTCOME_KEY = "outcome"
 """Custom property of the pushed model, beside those of TFX's Pusher: one of the following."""
@@ -18,6 +18,8 @@ OUTCOME_KEY = "outcome"
 PUSHED = "pushed"
 ALREADY_SERVED = "already_served"
 NOT_BLESSED = "not_blessed"
+WITHDRAWN = "withdrawn"
+"""A rollback took this very model back."""
 
 _COMPONENT = "RegistryPusher"
 
@@ -37,7 +39,7 @@ class Executor(tfx_pusher.Executor):
         the property `outcome`, and in its folder the model, as TFX's consumers expect it, with the manifest.
 
         Raises:
-          ModelError, HostError: as `registry.push`.
+          ModelError, HostError: as `registry.push`; HostError as `mirror.mirror`, the model being pushed by then.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
@@ -51,8 +53,13 @@ class Executor(tfx_pusher.Executor):
 
         model_path = self.GetModelPath(input_dict)
         registry_dir = exec_properties["registry_dir"]
-        facts = facts_of(model_path, input_dict, exec_properties["code_hash"])
-        push = registry.push(registry_dir, model_name, model_path, facts)
+        facts = facts_of(model_path, input_dict, exec_properties["code_hash"], exec_properties.get("recipe", ""))
+        try:
+            push = registry.push(registry_dir, model_name, model_path, facts)
+        except registry.WithdrawnError as error:
+            self._MarkNotPushed(pushed_model)
+            self._conclude(pushed_model, WITHDRAWN, str(error))
+            return
         _archive(Path(model_path), push.folder / registry.MANIFEST_NAME, Path(pushed_model.uri))
         self._MarkPushed(pushed_model, pushed_destination=str(push.folder), pushed_version=str(push.version))
         if push.is_new:
@@ -62,10 +69,14 @@ class Executor(tfx_pusher.Executor):
                 pushed_model, ALREADY_SERVED, f"{model_name} is unchanged: version {push.version} holds it already"
             )
         try:
-            removed = registry.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
+            removed = retention.remove_old(registry_dir, model_name, exec_properties["keep_versions"])
         except OSError as error:  # the model is served: what is too old can wait for the next push
             events.emit("note", component=_COMPONENT, text=f"old versions could not be removed: {error}")
-            return
+            removed = []
+        if exec_properties.get("mirror"):
+            from components.registry_pusher.mirror import mirror
+
+            mirror(registry_dir, model_name, exec_properties["mirror"])
         if removed:
             events.emit(
                 "note",
@@ -85,12 +96,5 @@ def _archive(model: Path, manifest: Path, target: Path) -> None:
     whole when retention removes the version, costs nothing, and shares no file with what is served. Where
     links are not possible (another file system), they are copies.
     """
-    shutil.copytree(model, target, copy_function=_link_or_copy, dirs_exist_ok=True)
+    link_tree(model, target)
     shutil.copyfile(manifest, target / manifest.name)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -3,9 +3,13 @@
     REGISTRY/MODEL/1/    saved_model.pb, variables/, assets/, assets.extra/, manifest.json
     REGISTRY/MODEL/2/    ...
 
-Versions are whole numbers that only grow; the newest is served. A version is written under a name that
-is no number, which serving ignores, synced, and renamed: whatever is killed when, serving never sees half
-a model. The rename fails where the number is taken, so pushers that run at once get different numbers.
+Versions are whole numbers that only grow; the newest is served, as TensorFlow Serving does it of itself. To go
+back, an earlier version's files are published again under a new number (`rollback`): so a server that watches the
+folder follows, whatever its settings, and there is no pointer that could disagree with it.
+
+A version is written under a name that is no number, which serving ignores, synced, and renamed: whatever is killed
+when, serving never sees half a model. The rename fails where the number is taken, so pushers that run at once get
+different numbers.
 `manifest.json` holds the checksum of every file and what the pusher knew of the model's origin.
 """
 
@@ -19,7 +23,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,6 +39,10 @@ would do on one machine; on a shared file system without locks across machines t
 _CHUNK_BYTES = 1 << 20
 
 
+class WithdrawnError(ModelError):
+    """These very files were served once and taken back by a rollback: no pipeline puts them in front of users again."""
+
+
 class Push(NamedTuple):
     """What `push` did."""
 
@@ -46,12 +54,12 @@ class Push(NamedTuple):
 
 def list_versions(registry_dir: str | Path, model_name: str) -> list[int]:
     """Versions of a model, oldest first; empty if there are none."""
-    folder = _model_folder(registry_dir, model_name)
-    return _versions_in(folder) if folder.is_dir() else []
+    folder = model_folder(registry_dir, model_name)
+    return versions_in(folder) if folder.is_dir() else []
 
 
 def newest_version(registry_dir: str | Path, model_name: str) -> int | None:
-    """The version that serving takes; None if there is none."""
+    """The version that is served; None if there is none."""
     return max(list_versions(registry_dir, model_name), default=None)
 
 
@@ -61,7 +69,7 @@ def version_folder(registry_dir: str | Path, model_name: str, version: int) -> P
     Raises:
       ModelError: there is no such version.
     """
-    folder = _model_folder(registry_dir, model_name) / str(version)
+    folder = model_folder(registry_dir, model_name) / str(version)
     if not folder.is_dir():
         known = ", ".join(map(str, list_versions(registry_dir, model_name))) or "none"
         raise ModelError(f"{folder}: no such version; known: {known}. Received: version={version}")
@@ -110,6 +118,16 @@ def verify(registry_dir: str | Path, model_name: str, version: int) -> list[str]
     return faults
 
 
+def digest_of(files: Mapping[str, str]) -> str:
+    """SHA-256 (hex) of a model: of its files' names and checksums, as a manifest has them."""
+    return hashlib.sha256(json.dumps(dict(files), sort_keys=True).encode()).hexdigest()
+
+
+def withdrawn(registry_dir: str | Path, model_name: str) -> dict[str, dict[str, Any]]:
+    """Models that a rollback took back, by digest: `version`, `when`, `reason`."""
+    return _withdrawn_in(model_folder(registry_dir, model_name))
+
+
 def push(registry_dir: str | Path, model_name: str, source: str | Path, facts: Mapping[str, Any]) -> Push:
     """Makes `source` the newest version, unless that holds the same files already and is sound.
 
@@ -119,21 +137,27 @@ def push(registry_dir: str | Path, model_name: str, source: str | Path, facts: M
 
     Raises:
       ModelError: `source` is no SavedModel.
+      WithdrawnError: a rollback took this model back.
       ConfigError: `model_name` is no name for a folder.
       HostError: the registry cannot be written to.
     """
     source = Path(source)
     if not (source / "saved_model.pb").is_file():
         raise ModelError(f"{source}: holds no saved_model.pb, so it is no SavedModel; export the model again")
-    folder = _model_folder(registry_dir, model_name)
+    folder = model_folder(registry_dir, model_name)
     checksums = _checksums(source)
     newest = newest_version(registry_dir, model_name)
     if newest is not None and _holds(registry_dir, model_name, newest, checksums):
         return Push(newest, folder / str(newest), is_new=False)
+    if taken_back := withdrawn(registry_dir, model_name).get(digest_of(checksums)):
+        raise WithdrawnError(
+            f"{source}: the same model as version {taken_back['version']}, which was rolled back on "
+            f"{taken_back['when']}; to serve it all the same: tokenmill registry promote {taken_back['version']}"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder)
-        version = _write_version(folder, source, {"model_name": model_name, **facts})
+        version = write_version(folder, source, {"model_name": model_name, **facts})
     except OSError as error:
         raise HostError(
             f"{folder}: no version can be written: {error}; free space or mend access, and run again"
@@ -141,41 +165,12 @@ def push(registry_dir: str | Path, model_name: str, source: str | Path, facts: M
     return Push(version, folder / str(version), is_new=True)
 
 
-def remove_old(registry_dir: str | Path, model_name: str, keep_versions: int, served: int | None = None) -> list[int]:
-    """Removes all but the newest `keep_versions`, never the served version nor the one before it.
+def model_folder(registry_dir: str | Path, model_name: str) -> Path:
+    """Where a model's versions lie; it need not exist.
 
-    Args:
-      served: the version that is served; the newest if not given.
-
-    Returns:
-      The versions removed.
+    Raises:
+      ConfigError: `model_name` is no name for a folder.
     """
-    if keep_versions < 1:
-        raise ConfigError(f"keep_versions must be at least 1. Received: keep_versions={keep_versions}")
-    folder = _model_folder(registry_dir, model_name)
-    if not folder.is_dir():
-        return []
-    doomed = []
-    with _locked(folder):
-        versions = _versions_in(folder)
-        if not versions:
-            return []
-        served = versions[-1] if served is None else served
-        predecessor = [version for version in versions if version < served][-1:]
-        kept = {*versions[-keep_versions:], served, *predecessor}
-        removed = [version for version in versions if version not in kept]
-        for version in removed:
-            # Out of serving's sight in one step; file by file once nobody waits for the lock.
-            doomed.append(atomic.staging_path(folder / str(version)))
-            (folder / str(version)).rename(doomed[-1])
-    for remains in doomed:
-        # A push that finds them old enough may be removing them already.
-        with contextlib.suppress(FileNotFoundError), _locked(remains):
-            shutil.rmtree(remains)
-    return removed
-
-
-def _model_folder(registry_dir: str | Path, model_name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", model_name):
         raise ConfigError(
             f"model_name must consist of letters, digits, '.', '_' and '-' and start with a letter or digit. "
@@ -184,7 +179,8 @@ def _model_folder(registry_dir: str | Path, model_name: str) -> Path:
     return Path(registry_dir) / model_name
 
 
-def _versions_in(folder: Path) -> list[int]:
+def versions_in(folder: Path) -> list[int]:
+    """Versions in a model's folder, oldest first."""
     with os.scandir(folder) as entries:
         return sorted(int(entry.name) for entry in entries if re.fullmatch("[0-9]+", entry.name) and entry.is_dir())
 
@@ -198,21 +194,40 @@ def _holds(registry_dir: str | Path, model_name: str, version: int, checksums: d
         return False  # not made by a push, damaged, or just removed as too old: what it holds is not known
 
 
-def _write_version(folder: Path, source: Path, facts: dict[str, Any]) -> int:
-    """Copies `source` beside the versions of `folder`, then gives it the next number; returns that."""
+def write_version(
+    folder: Path,
+    source: Path,
+    facts: Mapping[str, Any],
+    expected: Mapping[str, str] | None = None,
+    withdraw: Callable[[dict[str, dict[str, Any]]], None] = lambda withdrawn: None,
+) -> int:
+    """Copies `source` beside the versions of `folder`, then gives it the next number; returns that.
+
+    Args:
+      expected: checksums that the copy must have.
+      withdraw: changes what has been taken back, as it stands when the version gets its number.
+
+    Raises:
+      ModelError: the copy has other checksums.
+    """
     staged = atomic.staging_path(folder / "version")
     staged.mkdir()
     try:
-        with _locked(staged):  # until it has its name: nobody takes it for the remains of a dead process
+        with locked(staged):  # until it has its name: nobody takes it for the remains of a dead process
             files = _copy_tree(source, staged)
+            if expected is not None and files != expected:
+                raise ModelError(f"{source}: its files do not match its manifest; see: tokenmill registry verify")
             atomic.sync_tree(staged)
             # The lock lets versions appear one by one; where a file system has none, the rename still fails
             # if another has taken the number.
-            with _locked(folder):
+            with locked(folder):
                 while True:
-                    version = max(_versions_in(folder), default=0) + 1
+                    version = max(versions_in(folder), default=0) + 1
+                    taken_back = _withdrawn_in(folder)
+                    withdraw(taken_back)
                     created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-                    manifest = {"version": version, "created": created, "files": files, **facts}
+                    own = {"version": version, "created": created, "files": files, "withdrawn": taken_back}
+                    manifest = {**own, **facts, **own}  # these first, and whatever a copied manifest says of them
                     text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False)
                     atomic.write_text(staged / MANIFEST_NAME, text + "\n")
                     try:
@@ -228,6 +243,19 @@ def _write_version(folder: Path, source: Path, facts: dict[str, Any]) -> int:
     return version
 
 
+def _withdrawn_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """As the newest version's manifest has it, which took it over from the one before."""
+    versions = versions_in(folder) if folder.is_dir() else []
+    for version in reversed(versions):
+        try:
+            found = json.loads((folder / str(version) / MANIFEST_NAME).read_text(encoding="utf-8"))["withdrawn"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # made by hand or damaged: it knows nothing
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
 def _checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file, by its path relative to `folder`, sorted."""
     checksums = {}
@@ -238,11 +266,13 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def _copy_tree(source: Path, target: Path) -> dict[str, str]:
-    """Copies files and folders; returns the checksums of what was written."""
+    """Copies files and folders but a manifest; returns the checksums of what was written."""
     for parent, _, _ in os.walk(source):
         (target / os.path.relpath(parent, source)).mkdir(exist_ok=True)
     checksums = {}
     for name in _files(source):
+        if name == MANIFEST_NAME:
+            continue
         with (target / name).open("xb") as copy, (source / name).open("rb") as original:
             checksums[name] = _digest(original, copy)
     return checksums
@@ -265,7 +295,7 @@ def _files(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, wait: bool = True) -> Iterator[None]:
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
     """Holds a lock on a folder, which the kernel lets go when this process dies, however it dies.
 
     Raises:
@@ -285,7 +315,7 @@ def _remove_stale(folder: Path) -> None:
         # Held by a living process; or gone since the listing; or a file, which is no work of a push.
         with contextlib.suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
             if time.time() - _last_written(staged) > STALE_AFTER_S:
-                with _locked(staged, wait=False):
+                with locked(staged, wait=False):
                     shutil.rmtree(staged)
 
 

@@ -14,6 +14,8 @@ from runners.cli import (
     config_command,
     generate_command,
     ingest_command,
+    registry_command,
+    report_command,
     rows_command,
     run_command,
     schema_command,
@@ -50,8 +52,10 @@ app.command("ingest")(ingest_command.ingest)
 app.command("run")(run_command.run)
 app.command("generate")(generate_command.generate)
 app.command("rows")(rows_command.rows)
+app.command("report")(report_command.report)
 app.command("verify-resume")(verify_resume_command.verify_resume)
 app.add_typer(config_command.app, name="config")
+app.add_typer(registry_command.app, name="registry")
 app.add_typer(schema_command.app, name="schema")
 
 

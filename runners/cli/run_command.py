@@ -23,10 +23,12 @@ COMPONENT_NAMES = (
     "CorpusGate",
     "Transform",
     "SequencePacker",
+    "BaselineModel",
     "DistributedTrainer",
     "ExportValidator",
     "Evaluator",
     "RegistryPusher",
+    "EvaluationReport",
 )
 """Of `pipeline.graph`, in order; here, too, so that a mistake is found before TensorFlow Extended starts."""
 
@@ -49,6 +51,10 @@ def run(
         list[str] | None, typer.Option("--to", metavar="COMPONENT", help="Stop after this. Repeatable.")
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every component, changed or not.")] = False,
+    rebaseline: Annotated[
+        bool,
+        typer.Option("--rebaseline", help="Accept the model though it is worse than the served one; this is recorded."),
+    ] = False,
 ) -> None:
     """Run the pipeline on this machine: from documents to a pushed model."""
     from pipeline.config import load_config
@@ -68,6 +74,8 @@ def run(
             arguments += [option, value]
     if no_cache:
         arguments.append("--no-cache")
+    if rebaseline:
+        arguments.append("--rebaseline")
 
     console = Console(highlight=False)
     state = RunState()

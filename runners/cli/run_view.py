@@ -117,9 +117,14 @@ def print_summary(console: Console, state: RunState, max_sources: int = 8) -> No
         verdict = Text("blessed", style="bold green") if summary["blessed"] else Text("not blessed", style="bold red")
         console.print(Text.assemble("The model is ", verdict, ": ", "; ".join(summary["reasons"]), "."), soft_wrap=True)
         if not summary["blessed"]:
-            console.print("The limit is evaluation.max_bits_per_byte.")
+            console.print(
+                "The limits are evaluation.max_bits_per_byte and evaluation.max_bits_per_byte_increase, and those of "
+                "sources; --rebaseline accepts a model that is worse than the served one."
+            )
     if not summary.get("export_valid", True):
         console.print(Text(f"But {summary['export']}.", style="bold red"), soft_wrap=True)
+    if "report" in summary:
+        console.print(Text(f"Report: {summary['report']}"), soft_wrap=True)
     if "outcome" in summary:
         console.print(Text(_outcome(summary, state)), soft_wrap=True)
         if summary["outcome"] == "not_blessed" and "model" in summary:
@@ -132,6 +137,11 @@ def _outcome(summary: dict[str, Any], state: RunState) -> str:
     place = f"version {summary['version']}: {summary['destination']}"
     if summary["outcome"] == "not_blessed":
         return "Nothing was pushed; the registry is as it was."
+    if summary["outcome"] == "withdrawn":
+        return (
+            "Nothing was pushed: this model was served and rolled back. To serve it all the same, see: "
+            "tokenmill registry list, promote"
+        )
     if summary["outcome"] == "already_served" or (pusher is not None and pusher.state == "cached"):
         return f"Served already, as {place}"
     return f"Pushed as {place}"

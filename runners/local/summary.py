@@ -1,10 +1,12 @@
 """What a run came to, gathered from its artifacts."""
 
 import dataclasses
+import os
 from typing import Any
 
 from tfx.utils import path_utils
 
+from components.evaluation_report.artifact import PAGE
 from components.evaluator.results import load_results, load_verdict
 from components.export_validator.report import in_words, load_report
 from components.registry_pusher.executor import OUTCOME_KEY
@@ -16,8 +18,8 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
 
     Returns:
       `overall` and `slices` (fields of SliceMetrics), `blessed`, `reasons`; `model`: folder of the trained model;
-      `export_valid` and `export` (what ExportValidator found, in one line); `outcome` (of RegistryPusher),
-      `destination`, `version`.
+      `report`: the page; `export_valid` and `export` (what ExportValidator found, in one line); `outcome` (of
+      RegistryPusher), `destination`, `version`.
     """
     summary: dict[str, Any] = {}
     evaluator = outputs.get("Evaluator")
@@ -29,10 +31,14 @@ def summarize(outputs: dict[str, Outputs]) -> dict[str, Any]:
             "slices": [dataclasses.asdict(part) for part in results.by_source],
             "blessed": verdict.blessed,
             "reasons": list(verdict.reasons),
+            "baseline": dataclasses.asdict(results.baseline.overall) if results.baseline else None,
         }
     trainer = outputs.get("DistributedTrainer")
     if trainer:
         summary["model"] = path_utils.serving_model_dir(trainer["model"][0].uri)
+    report = outputs.get("EvaluationReport")
+    if report:
+        summary["report"] = os.path.join(report["report"][0].uri, PAGE)
     validator = outputs.get("ExportValidator")
     if validator:
         found = load_report(validator["blessing"][0].uri)

@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--from", action="append", default=[], dest="from_nodes")
     parser.add_argument("--to", action="append", default=[], dest="to_nodes")
     parser.add_argument("--no-cache", action="store_true")
+    parser.add_argument("--rebaseline", action="store_true")
     parser.add_argument("--parent", type=int)
     options = parser.parse_args(arguments)
     if options.parent:
@@ -50,7 +51,7 @@ def _run(options: argparse.Namespace) -> None:
 
     config = load_config(options.config, options.overrides)
     config.root.mkdir(parents=True, exist_ok=True)
-    pipeline = create_pipeline(config)
+    pipeline = create_pipeline(config, options.rebaseline)
     pipeline.enable_cache = not options.no_cache
     known = [component.id for component in pipeline.components]
     for name in (*options.from_nodes, *options.to_nodes):

@@ -31,10 +31,12 @@ COMPONENTS = [
     "CorpusGate",
     "Transform",
     "SequencePacker",
+    "BaselineModel",
     "DistributedTrainer",
     "ExportValidator",
     "Evaluator",
     "RegistryPusher",
+    "EvaluationReport",
 ]
 CONFIGURATION = """
 name: tiny
@@ -82,8 +84,8 @@ def told(output):
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
-    """Everything run once: ingest, two equal runs, one with more steps, the first again, with Beam told otherwise, and
-    one that must not be blessed."""
+    """Everything run once: ingest, two equal runs, one with more steps, the first again, which is worse, the same
+    accepted on purpose, once more with Beam told otherwise, and one that must not be blessed."""
     folder = tmp_path_factory.mktemp("line")
     (folder / "tiny.yaml").write_text(CONFIGURATION)
     stdlib = Path(sysconfig.get_path("stdlib"))
@@ -94,7 +96,9 @@ def line(tmp_path_factory):
     second = tokenmill(folder, "run", "--config", "tiny.yaml")
     after_second = states(folder)
     more = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "train.steps=16")
-    back = tokenmill(folder, "run", "--config", "tiny.yaml")
+    worse = tokenmill(folder, "run", "--config", "tiny.yaml")
+    back = tokenmill(folder, "run", "--config", "tiny.yaml", "--rebaseline")
+    after_back = tokenmill(folder, "run", "--config", "tiny.yaml")
     workers = ("--set", "beam.running_mode=multi_threading", "--set", "beam.num_workers=2")
     other_beam = tokenmill(folder, "run", "--config", "tiny.yaml", *workers)
     strict = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "evaluation.max_bits_per_byte=0.5")
@@ -103,7 +107,9 @@ def line(tmp_path_factory):
         first=first,
         second=second,
         more=more,
+        worse=worse,
         back=back,
+        after_back=after_back,
         other_beam=other_beam,
         strict=strict,
         after_first=after_first,
@@ -114,28 +120,73 @@ def line(tmp_path_factory):
 
 def test_the_first_run_runs_everything(line):
     assert told(line.first) == dict.fromkeys(COMPONENTS, "running (first run)")
-    assert line.after_first == {"COMPLETE": 12}
+    assert line.after_first == {"COMPLETE": 14}
     assert "The model is blessed: overall: bits_per_byte" in line.first
     assert "Pushed as version 1" in line.first
 
 
 def test_the_second_run_is_all_cached(line):
     assert told(line.second) == dict.fromkeys(COMPONENTS, "cached")
-    assert line.after_second == {"COMPLETE": 12, "CACHED": 12}
+    assert line.after_second == {"COMPLETE": 14, "CACHED": 14}
 
 
 def test_more_steps_run_again_what_depends_on_them(line):
     said = told(line.more)
     again = {name for name, text in said.items() if text != "cached"}
-    assert again == {"DistributedTrainer", "ExportValidator", "Evaluator", "RegistryPusher"}
+    assert again == {
+        "BaselineModel",
+        "DistributedTrainer",
+        "ExportValidator",
+        "Evaluator",
+        "RegistryPusher",
+        "EvaluationReport",
+    }
+    assert said["BaselineModel"] == "running (the served model changed)"
+    assert "below the baseline's" in line.more
     assert said["DistributedTrainer"] == "running (train.steps changed)"
     assert "Pushed as version 2" in line.more
 
 
-def test_settings_that_come_back_are_pushed_over_what_was_served_meanwhile(line):
-    said = told(line.back)
-    assert {name for name, text in said.items() if text != "cached"} == {"RegistryPusher"}
+def test_a_model_worse_than_the_served_one_is_refused(line):
+    """The first settings again: their model comes from the cache, and is judged against the better one."""
+    said = told(line.worse)
+    assert {name for name, text in said.items() if text != "cached"} == {
+        "BaselineModel",
+        "Evaluator",
+        "RegistryPusher",
+        "EvaluationReport",
+    }
+    assert "The model is not blessed: overall: bits_per_byte" in line.worse
+    assert "above the baseline's" in line.worse and "at most 0.0200 above it is allowed" in line.worse
+    assert "Nothing was pushed" in line.worse
+
+
+def test_a_worse_model_can_be_accepted_on_purpose_and_becomes_the_baseline(line):
+    assert "accepted on purpose (--rebaseline): bits_per_byte is" in line.back
     assert "Pushed as version 3" in line.back
+    manifest = json.loads((line.folder / "registry/tiny/3/manifest.json").read_text())
+    assert manifest["evaluation"]["rebaselined"] is True
+    assert manifest["baseline"]["version"] == 2
+    assert "The model is blessed" in line.after_back and "Served already, as version 3" in line.after_back
+
+
+def test_a_rollback_is_what_answers_and_is_not_undone_by_the_next_run(line, tmp_path):
+    """On a copy of the registry, so that the other tests find theirs."""
+    shutil.copytree(line.folder / "registry", tmp_path / "registry")
+    elsewhere = ("--set", f"registry.folder={tmp_path / 'registry'}")
+    said = tokenmill(line.folder, "registry", "rollback", "--config", "tiny.yaml", *elsewhere)
+    assert "version 4 is served now: version 2 again, instead of 3" in said
+    assert "Nothing was pushed: this model was served and rolled back" in tokenmill(
+        line.folder, "run", "--config", "tiny.yaml", "--rebaseline", *elsewhere
+    )
+    assert sorted(path.name for path in (tmp_path / "registry" / "tiny").iterdir()) == ["1", "2", "3", "4"]
+
+
+def test_the_report_of_the_last_evaluation_is_found(line):
+    page = Path(tokenmill(line.folder, "report", "--config", "tiny.yaml", "--no-open").strip())
+    text = page.read_text()
+    assert "tiny: the model is" in text and "<polyline" in text
+    assert len(json.loads(page.with_suffix(".json").read_text())["samples"]) == 10
 
 
 def test_how_beam_runs_decides_nothing(line):

@@ -35,10 +35,19 @@ def test_components_and_their_inputs(tmp_path):
         "CorpusGate": {"CorpusGen", "StatisticsGen", "ExampleValidator", "ImportSchemaGen"},
         "Transform": {"CorpusGen", "ImportSchemaGen"},
         "SequencePacker": {"Transform"},
+        "BaselineModel": set(),
         "DistributedTrainer": {"SequencePacker", "Transform"},
         "ExportValidator": {"CorpusGen", "DistributedTrainer", "SequencePacker"},
-        "Evaluator": {"CorpusGen", "DistributedTrainer"},
-        "RegistryPusher": {"DistributedTrainer", "Evaluator", "ExportValidator", "SequencePacker"},
+        "Evaluator": {"CorpusGen", "DistributedTrainer", "BaselineModel"},
+        "RegistryPusher": {
+            "DistributedTrainer",
+            "Evaluator",
+            "ExportValidator",
+            "SequencePacker",
+            "CorpusGen",
+            "BaselineModel",
+        },
+        "EvaluationReport": {"DistributedTrainer", "Evaluator", "CorpusGen"},
     }
 
 
@@ -78,8 +87,46 @@ def test_evaluation_documents_are_never_trained_on(tmp_path):
     assert json.loads(components["Evaluator"].exec_properties["example_splits"]) == ["eval"]
 
 
+def test_a_warm_start_begins_with_the_baseline(tmp_path):
+    warm = by_id(config_with(tmp_path, train={"warm_start": "baseline"}))
+    assert "BaselineModel" in upstream(warm["DistributedTrainer"])
+
+
 def properties(config):
-    return {component.id: dict(component.exec_properties) for component in create_components(config)}
+    """Of each component, but the pusher's recipe: that is everything which decides the model."""
+    return {
+        component.id: {key: value for key, value in component.exec_properties.items() if key != "recipe"}
+        for component in create_components(config)
+    }
+
+
+def recipe(config):
+    return by_id(config)["RegistryPusher"].exec_properties["recipe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_other"),
+    [
+        ({"train": {"steps": 50}}, True),
+        ({"tokenizer": {"split_digits": True}}, True),
+        ({"packing": {"policy": "pad"}}, True),
+        ({"evaluation": {"max_bits_per_byte": 1.0}}, False),
+        ({"registry": {"keep_versions": 3}}, False),
+        ({"gate": {"nul": {"severity": "warn"}}}, False),
+    ],
+)
+def test_the_recipe_is_what_decides_the_model(tmp_path, change, is_other):
+    assert (recipe(config_with(tmp_path)) != recipe(config_with(tmp_path, **change))) is is_other
+
+
+def test_other_documents_are_another_recipe(tmp_path):
+    shard = tmp_path / "data" / "span-1" / "documents-00000-of-00001.gz"
+    before = recipe(config_with(tmp_path))
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"some")
+    with_some = recipe(config_with(tmp_path))
+    shard.write_bytes(b"more of them")
+    assert len({before, with_some, recipe(config_with(tmp_path))}) == 3
 
 
 @pytest.mark.parametrize(
@@ -93,6 +140,7 @@ def properties(config):
         ({"tokenizer": {"split_digits": True}}, {"Transform"}),
         ({"packing": {"policy": "pad"}}, {"SequencePacker"}),
         ({"evaluation": {"max_bits_per_byte": 1.0}}, {"Evaluator"}),
+        ({"evaluation": {"max_source_bits_per_byte": 1.0}}, {"Evaluator"}),
         ({"export": {"max_answer_s": 1.0}}, {"ExportValidator"}),
         ({"registry": {"keep_versions": 3}}, {"RegistryPusher"}),
     ],
@@ -113,7 +161,9 @@ def test_a_setting_changes_the_properties_of_exactly_what_uses_it(tmp_path, chan
         ("components/sequence_packer/packing.py", {"SequencePacker"}),
         ("components/export_validator/checks.py", {"ExportValidator"}),
         ("components/evaluator/metrics.py", {"Evaluator", "RegistryPusher"}),
-        ("components/registry_pusher/registry.py", {"RegistryPusher"}),
+        ("components/evaluation_report/page.py", {"EvaluationReport"}),
+        ("components/registry_pusher/registry.py", {"RegistryPusher", "BaselineModel"}),
+        ("components/baseline_model/executor.py", {"BaselineModel"}),
         ("schema/corpus.pbtxt", {"ImportSchemaGen"}),
         ("runners/cli/app.py", set()),
     ],

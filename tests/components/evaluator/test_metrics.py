@@ -51,7 +51,7 @@ def test_metrics_are_registered_under_names_of_their_own():
     registered = metric_types.registered_metrics()
     for metric in metrics.METRICS:
         assert registered[metric.__name__] is metric
-    configured = [each.class_name for each in _config().metrics_specs[0].metrics]
+    configured = list(dict.fromkeys(each.class_name for each in _config().metrics_specs[0].metrics))
     assert configured == [metric.__name__ for metric in metrics.METRICS]
 
 

@@ -169,3 +169,53 @@ def test_no_document_is_a_refusal(tmp_path):
 def test_a_blessing_without_decision_is_an_error(alone, tmp_path):
     with pytest.raises(ModelError, match="neither BLESSED nor NOT_BLESSED"):
         load_verdict(alone[0], str(tmp_path))
+
+
+def _limits_of_sources(min_documents: int, **limits: float):
+    return make_eval_config(
+        max_bits_per_byte=8.0, slice_by_source=True, code_hash="", min_documents=min_documents, **limits
+    )
+
+
+def test_a_source_has_a_limit_only_with_enough_documents(tmp_path):
+    """alpha needs 1.2503 bits per byte in 2 documents; `12` has one, far below."""
+    config = _limits_of_sources(2, max_source_bits_per_byte=1.25)
+    verdict = load_verdict(*toys.evaluate(tmp_path / "two", DOCUMENTS, config, NATS))
+    assert verdict == Verdict(False, ["source alpha: bits_per_byte 1.2503 is above 1.2500, by 0.0003"])
+    config = _limits_of_sources(3, max_source_bits_per_byte=0.01)
+    verdict = load_verdict(*toys.evaluate(tmp_path / "three", DOCUMENTS, config, NATS))
+    assert verdict == Verdict(
+        True,
+        [
+            "overall: bits_per_byte 1.1870 is at most 8.0000",
+            "0 of 3 sources have 3 documents or more: each at most 0.0100 bits per byte",
+        ],
+    )
+
+
+def test_a_source_that_became_worse_is_named(tmp_path):
+    """Against a baseline of 0.008: alpha 1.0003, so 0.2501 more; sources of one document are let be."""
+    config = _limits_of_sources(2, max_source_bits_per_byte_increase=0.25)
+    verdict = load_verdict(*toys.evaluate(tmp_path / "worse", DOCUMENTS, config, NATS, baseline_nats=0.008))
+    assert verdict == Verdict(
+        False,
+        [
+            "source alpha: bits_per_byte 1.2503 is 0.2501 above the baseline's 1.0003; at most 0.2500 above it is "
+            "allowed"
+        ],
+    )
+
+
+def test_a_worse_model_accepted_on_purpose_says_so(tmp_path):
+    config = make_eval_config(
+        max_bits_per_byte=8.0, slice_by_source=False, code_hash="", max_bits_per_byte_increase=0.1, rebaseline=True
+    )
+    uris = toys.evaluate(tmp_path, DOCUMENTS, config, NATS, baseline_nats=0.008)
+    assert load_verdict(*uris) == Verdict(
+        True,
+        [
+            "overall: bits_per_byte 1.1870 is at most 8.0000",
+            "accepted on purpose (--rebaseline): bits_per_byte is 0.2374 above the baseline's 0.9496",
+        ],
+    )
+    assert load_results(uris[0]).rebaselined

@@ -91,12 +91,21 @@ def evaluate(
     Returns:
       (URI of the evaluation, URI of the blessing).
     """
-    inputs = {
-        "examples": [save_examples(folder / "examples", documents)],
-        "model": [save_model(folder / "model", nats)],
-    }
-    if baseline_nats is not None:
-        inputs["baseline_model"] = [save_model(folder / "baseline", baseline_nats)]
+    baseline = None if baseline_nats is None else save_model(folder / "baseline", baseline_nats)
+    return run_evaluator(folder, documents, config, save_model(folder / "model", nats), baseline)
+
+
+def run_evaluator(
+    folder: Path,
+    documents: list[Document],
+    config: config_pb2.EvalConfig,
+    model: Artifact,
+    baseline: Artifact | None = None,
+) -> tuple[str, str]:
+    """The same for models of any kind."""
+    inputs = {"examples": [save_examples(folder / "examples", documents)], "model": [model]}
+    if baseline is not None:
+        inputs["baseline_model"] = [baseline]
     evaluation, blessing = (
         standard_artifacts.ModelEvaluation(),
         standard_artifacts.ModelBlessing(),

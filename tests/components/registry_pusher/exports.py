@@ -14,7 +14,7 @@ import contextlib, sys
 from components.registry_pusher import registry
 _, locks, registry_dir, *sources = sys.argv
 if locks == "without":
-    registry._locked = lambda folder, wait=True: contextlib.nullcontext()
+    registry.locked = lambda folder, wait=True: contextlib.nullcontext()
 for source in sources:
     print(registry.push(registry_dir, "toy", source, {"from": source}).version, flush=True)
 """

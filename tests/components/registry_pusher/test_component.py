@@ -11,9 +11,10 @@ from tfx.types.artifact import Artifact
 from tfx.types.channel import Channel
 
 from components.evaluator.eval_config import make_eval_config
-from components.registry_pusher import registry
+from components.registry_pusher import registry, rollback
 from components.registry_pusher.component import RegistryPusher
 from components.registry_pusher.executor import Executor
+from components.sequence_packer.artifact import PackedRows
 from foundation.errors import ConfigError
 from foundation.events import EVENTS_VARIABLE
 from tests.components.evaluator import toys
@@ -75,6 +76,35 @@ def test_an_unchanged_model_is_recorded_as_already_served(tmp_path, notes):
     assert notes()[-1] == "toy is unchanged: version 1 holds it already"
 
 
+def test_a_model_that_was_rolled_back_is_not_pushed_again(tmp_path, notes):
+    for i in range(2):
+        _push(tmp_path / str(i), f"weights {i}".encode(), registry_dir=tmp_path / "registry")
+    rollback.rollback(tmp_path / "registry", "toy")
+    again = _push(tmp_path / "again", b"weights 1", registry_dir=tmp_path / "registry")
+    assert again.get_int_custom_property("pushed") == 0
+    assert again.get_string_custom_property("outcome") == "withdrawn"
+    assert registry.list_versions(tmp_path / "registry", "toy") == [1, 2, 3]
+    assert "the same model as version 2, which was rolled back" in notes()[-1]
+
+
+def test_the_manifest_says_which_data_and_which_baseline(tmp_path):
+    """Span and ledger of the documents, the version it was compared with, the recipe."""
+    rows = _artifact(PackedRows, str(tmp_path / "rows"), 15)
+    (tmp_path / "rows" / "Split-train").mkdir(parents=True)
+    packing = {"num_rows": 7, "ledger": {"documents_in": 3}}
+    (tmp_path / "rows" / "Split-train" / "packing.json").write_text(json.dumps(packing))
+    examples = _artifact(standard_artifacts.Examples, str(tmp_path / "examples"), 16)
+    examples.set_int_custom_property("span", 4)
+    baseline = _artifact(standard_artifacts.Model, str(tmp_path / "baseline"), 17)
+    baseline.set_int_custom_property("registry_version", 6)
+    baseline.set_string_custom_property("model_digest", "ab")
+    _push(tmp_path, b"weights", inputs={"rows": [rows], "examples": [examples], "baseline_model": [baseline]})
+    manifest = registry.read_manifest(tmp_path / "registry", "toy", 1)
+    assert manifest["data"] == {"span": 4, "train": {"num_rows": 7, "ledger": {"documents_in": 3}}}
+    assert manifest["baseline"] == {"version": 6, "digest": "ab"}
+    assert manifest["lineage"]["baseline_model"]["id"] == 17
+
+
 def test_old_versions_are_removed(tmp_path, notes):
     for i in range(4):
         _push(tmp_path / str(i), f"weights {i}".encode(), blessed=1, registry_dir=tmp_path / "registry")
@@ -118,7 +148,7 @@ def test_optional_channels_and_bounds():
     component = RegistryPusher(model, keep_versions=2, **parameters)
     assert set(component.inputs) == {"model"}
     assert component.outputs["pushed_model"].type is standard_artifacts.PushedModel
-    assert component.exec_properties == {**parameters, "keep_versions": 2}
+    assert component.exec_properties == {**parameters, "keep_versions": 2, "recipe": "", "mirror": ""}
     with pytest.raises(ConfigError, match="keep_versions=1"):
         RegistryPusher(model, keep_versions=1, **parameters)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.registry_pusher import registry
+from components.registry_pusher import registry, retention
 from foundation.errors import ConfigError, HostError, ModelError
 from tests.components.registry_pusher.exports import reader_of, save_export, start_push
 
@@ -36,7 +36,7 @@ def test_versions_only_grow(tmp_path):
     registry_dir = tmp_path / "registry"
     versions = [registry.push(registry_dir, "toy", _export(tmp_path, i), {}).version for i in range(11)]
     assert versions == list(range(1, 12))
-    assert registry.remove_old(registry_dir, "toy", keep_versions=2) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert retention.remove_old(registry_dir, "toy", keep_versions=2) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert registry.push(registry_dir, "toy", _export(tmp_path, 11), {}).version == 12
     assert registry.list_versions(registry_dir, "toy") == [10, 11, 12]
     assert registry.newest_version(registry_dir, "toy") == 12
@@ -83,10 +83,10 @@ def test_the_served_version_and_its_predecessor_stay(tmp_path):
     registry_dir = tmp_path / "registry"
     for i in range(6):
         registry.push(registry_dir, "toy", _export(tmp_path, i), {})
-    assert registry.remove_old(registry_dir, "toy", keep_versions=1, served=4) == [1, 2, 5]
+    assert retention.remove_old(registry_dir, "toy", keep_versions=1, served=4) == [1, 2, 5]
     assert registry.list_versions(registry_dir, "toy") == [3, 4, 6]
-    assert registry.remove_old(registry_dir, "toy", keep_versions=1) == [3]
-    assert os.listdir(registry_dir / "toy") != [] and registry.remove_old(registry_dir, "none", 1) == []
+    assert retention.remove_old(registry_dir, "toy", keep_versions=1) == [3]
+    assert os.listdir(registry_dir / "toy") != [] and retention.remove_old(registry_dir, "none", 1) == []
 
 
 @pytest.mark.parametrize("locks", [True, False])

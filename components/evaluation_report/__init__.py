@@ -1,0 +1,1 @@
+"""One page for each evaluation: the verdict, the loss curve, metrics by slice beside the baseline's, samples."""
