@@ -12,11 +12,11 @@ from components.evaluator.results import EvaluationResults, SliceMetrics, Verdic
 
 _MOST_SOURCES = 25
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 54rem; padding: 0 1rem; color: #1b1f24 }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 58rem; padding: 0 1rem; color: #1b1f24 }
 h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2.2rem } .yes { color: #1a7f37 } .no { color: #cf222e }
 table { margin-top: .8rem; border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid #eaeef2 }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; min-width: 9rem }
+.wide { overflow-x: auto } th, td { padding: .3rem .45rem; text-align: right; border-bottom: 1px solid #eaeef2 }
+th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; min-width: 7rem }
 th { border-bottom: 2px solid #d0d7de }
 svg { width: 100%; height: auto } svg text { font: 11px system-ui, sans-serif; fill: #57606a }
 .grid { stroke: #eaeef2 } .line { fill: none; stroke-width: 2 } .line.candidate { stroke: #0969da }
@@ -118,7 +118,7 @@ def _table(heading: str, pairs: list[_Pair]) -> str:
             cells += [_number(was, ".4f"), _number(part.bits_per_byte - was, "+.4f")]
         rows.append(f"<tr><td>{html.escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     names = "".join(f"<th>{name}</th>" for name in head)
-    return f"<table><tr><th>{heading}</th>{names}</tr>{''.join(rows)}</table>"
+    return f'<div class="wide"><table><tr><th>{heading}</th>{names}</tr>{"".join(rows)}</table></div>'
 
 
 def _bars(results: EvaluationResults) -> str:
