@@ -47,6 +47,10 @@ class PipelineError(TokenmillError):
     exit_code = 7
 
 
+NOT_BLESSED_EXIT_CODE = 8
+"""Of a run that finished, whose model was refused: no error, but nothing was pushed."""
+
+
 class PreemptedError(TokenmillError):
     """Training was asked to stop; it has saved and can go on. Cluster managers take codes from 128 on for "again"."""
 

@@ -62,7 +62,8 @@ app.add_typer(schema_command.app, name="schema")
 def main() -> None:
     """Entry of the `tokenmill` script. Errors of the project end as one message, without a traceback.
 
-    Exit codes: 0; those of `foundation.errors`; 128 and the signal's number after Ctrl-C, SIGTERM or SIGHUP.
+    Exit codes: 0; those of `foundation.errors`, among them 8 for a model that was refused; 128 and the signal's
+    number after Ctrl-C, SIGTERM or SIGHUP.
     """
     received: list[int] = []
 

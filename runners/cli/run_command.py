@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from foundation.documents import DOCUMENT_FILE_PREFIX
-from foundation.errors import CorpusError, HostError, PipelineError
+from foundation.errors import NOT_BLESSED_EXIT_CODE, CorpusError, HostError, PipelineError
 from runners.cli.options import Config, Overrides
 from runners.cli.run_state import RunState
 from runners.cli.run_view import draw, duration, now, plain_line, print_summary
@@ -56,7 +56,10 @@ def run(
         typer.Option("--rebaseline", help="Accept the model though it is worse than the served one; this is recorded."),
     ] = False,
 ) -> None:
-    """Run the pipeline on this machine: from documents to a pushed model."""
+    """Run the pipeline on this machine: from documents to a pushed model.
+
+    Exit code 8: it finished, but the model was refused, and nothing was pushed.
+    """
     from pipeline.config import load_config
     from runners.local.supervisor import Supervisor
 
@@ -137,6 +140,8 @@ def _conclude(console: Console, state: RunState, child: "Supervisor", seconds: f
         console.print()
         print_summary(console, state)
         console.print(f"Finished in {duration(seconds)}.")
+        if (state.summary or {}).get("outcome") == "not_blessed":
+            raise typer.Exit(NOT_BLESSED_EXIT_CODE)
         return
     if state.ok is None and child.exit_code and child.exit_code < 0:
         cause = f"the process was killed by signal {-child.exit_code}" + (

@@ -96,12 +96,12 @@ def line(tmp_path_factory):
     second = tokenmill(folder, "run", "--config", "tiny.yaml")
     after_second = states(folder)
     more = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "train.steps=16")
-    worse = tokenmill(folder, "run", "--config", "tiny.yaml")
+    worse = tokenmill(folder, "run", "--config", "tiny.yaml", expect=8)
     back = tokenmill(folder, "run", "--config", "tiny.yaml", "--rebaseline")
     after_back = tokenmill(folder, "run", "--config", "tiny.yaml")
     workers = ("--set", "beam.running_mode=multi_threading", "--set", "beam.num_workers=2")
     other_beam = tokenmill(folder, "run", "--config", "tiny.yaml", *workers)
-    strict = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "evaluation.max_bits_per_byte=0.5")
+    strict = tokenmill(folder, "run", "--config", "tiny.yaml", "--set", "evaluation.max_bits_per_byte=0.5", expect=8)
     return SimpleNamespace(
         folder=folder,
         first=first,
@@ -248,7 +248,7 @@ def test_a_model_that_misses_its_threshold_is_not_pushed(line):
 
 
 def test_a_blessed_model_whose_export_fails_a_check_is_not_pushed(line):
-    said = tokenmill(line.folder, "run", "--config", "tiny.yaml", "--set", "export.max_answer_s=1e-6")
+    said = tokenmill(line.folder, "run", "--config", "tiny.yaml", "--set", "export.max_answer_s=1e-6", expect=8)
     again = {name for name, text in told(said).items() if text != "cached"}
     assert again == {"ExportValidator", "RegistryPusher"}
     assert "The model is blessed" in said
