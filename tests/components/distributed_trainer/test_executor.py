@@ -17,27 +17,33 @@ def artifact(kind, uri):
     return [made]
 
 
-def test_arguments_name_the_places_of_the_artifacts(tmp_path):
-    asset = tmp_path / "transform_fn" / "assets" / "spm"
+OUTPUTS_AND_PROPERTIES = (
+    {
+        "model": artifact(standard_artifacts.Model, "/a/model"),
+        "model_run": artifact(standard_artifacts.ModelRun, "/a/run"),
+    },
+    {
+        "model_config": json.dumps({"width": 32}),
+        "train_config": json.dumps({"steps": 7}),
+        "distribution_config": json.dumps({"num_workers": 1}),
+        "checkpoint_root": "/checkpoints",
+        "code_hash": "0",
+    },
+)
+
+
+def inputs(folder):
+    asset = folder / "transform_fn" / "assets" / "spm"
     asset.parent.mkdir(parents=True)
     asset.touch()
-    arguments = job_of(
-        {
-            "rows": artifact(PackedRows, "/a/rows"),
-            "transform_graph": artifact(standard_artifacts.TransformGraph, str(tmp_path)),
-        },
-        {
-            "model": artifact(standard_artifacts.Model, "/a/model"),
-            "model_run": artifact(standard_artifacts.ModelRun, "/a/run"),
-        },
-        {
-            "model_config": json.dumps({"width": 32}),
-            "train_config": json.dumps({"steps": 7}),
-            "distribution_config": json.dumps({"num_workers": 1}),
-            "checkpoint_root": "/checkpoints",
-            "code_hash": "0",
-        },
-    )
+    return {
+        "rows": artifact(PackedRows, "/a/rows"),
+        "transform_graph": artifact(standard_artifacts.TransformGraph, str(folder)),
+    }
+
+
+def test_arguments_name_the_places_of_the_artifacts(tmp_path):
+    arguments = job_of(inputs(tmp_path), *OUTPUTS_AND_PROPERTIES)
     assert arguments.train_files == ["/a/rows/Split-train"]
     assert arguments.eval_files == ["/a/rows/Split-eval"]
     assert arguments.serving_model_dir == "/a/model/Format-Serving"
@@ -46,10 +52,17 @@ def test_arguments_name_the_places_of_the_artifacts(tmp_path):
         "model": {"width": 32},
         "train": {"steps": 7},
         "distribution": {"num_workers": 1},
-        "tokenizer": str(asset),
+        "tokenizer": str(tmp_path / "transform_fn" / "assets" / "spm"),
         "checkpoint_root": "/checkpoints",
         "code_hash": "0",
+        "baseline": None,
     }
+
+
+def test_the_model_to_start_from_is_the_baselines_serving_model(tmp_path):
+    given = inputs(tmp_path) | {"baseline_model": artifact(standard_artifacts.Model, "/a/baseline")}
+    arguments = job_of(given, *OUTPUTS_AND_PROPERTIES)
+    assert arguments.custom_config["baseline"] == "/a/baseline/Format-Serving"
 
 
 def test_the_launcher_is_the_strategys(monkeypatch):
