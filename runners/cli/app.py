@@ -19,6 +19,7 @@ from runners.cli import (
     rows_command,
     run_command,
     schema_command,
+    serve_command,
     verify_resume_command,
 )
 
@@ -51,6 +52,7 @@ def _options(
 app.command("ingest")(ingest_command.ingest)
 app.command("run")(run_command.run)
 app.command("generate")(generate_command.generate)
+app.command("serve")(serve_command.serve)
 app.command("rows")(rows_command.rows)
 app.command("report")(report_command.report)
 app.command("verify-resume")(verify_resume_command.verify_resume)

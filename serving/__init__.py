@@ -1,0 +1,1 @@
+"""The development server: TensorFlow Serving's protocols over the newest model in the registry."""
